@@ -1,0 +1,1 @@
+"""autoplan: plan distributed training, predict it, search for the fastest, prove it by running it."""
