@@ -1,1 +1,1 @@
-"""autoplan: plan distributed training, predict it, search for the fastest, prove it by running it."""
+"""autoplan: plan distributed training, predict it, search for the best, prove it by running."""

@@ -11,7 +11,7 @@ import tempfile
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,14 +126,14 @@ def build_json(kind: type[T], data: bytes, source: str) -> T:
 
 def _validated(kind: type[T], data: bytes, source: str, prefix: str) -> T:
     try:
-        return _adapter(kind).validate_json(data)
+        return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data))
     except pydantic.ValidationError as error:
         raise _first_complaint(kind, error).inside(source, prefix) from None
 
 
 @functools.cache
-def _adapter(kind: type[T]) -> pydantic.TypeAdapter[T]:
-    return pydantic.TypeAdapter(kind)
+def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(typing.cast(Any, kind))
 
 
 def _first_complaint(kind: type, error: pydantic.ValidationError) -> InputError:

@@ -10,7 +10,7 @@ from autoplan.documents import STRICT, identity
 from autoplan.errors import require
 from autoplan.workload.cost_curve import CostCurve
 
-SCHEMA = "autoplan-workload/1"
+SCHEMA: Literal["autoplan-workload/1"] = "autoplan-workload/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,13 @@
+"""What the job runs on: devices, links, and how long transfers and collectives take."""
+
+from autoplan.cluster.load import load_cluster, resolve_cluster
+from autoplan.cluster.model import Cluster, Device, Link, MeasuredCollective
+
+__all__ = [
+    "Cluster",
+    "Device",
+    "Link",
+    "MeasuredCollective",
+    "load_cluster",
+    "resolve_cluster",
+]

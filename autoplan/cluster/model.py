@@ -1,0 +1,140 @@
+"""Devices in nodes, links within and between nodes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from autoplan.documents import STRICT, identity
+from autoplan.errors import require
+
+Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
+Collective = Literal["all_reduce", "all_gather"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, or one core where there is none."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    """What the maker calls it."""
+    memory_bytes: float
+    """Memory of one device."""
+    peak_flop_per_s: float | None = None
+    """Dense peak of the training precision, where known."""
+    memory_bandwidth_bytes_per_s: float | None = None
+    """Peak bandwidth of its memory, where known; prices the optimizer's update."""
+    source: str | None = None
+    """Where the figures come from."""
+
+    def __post_init__(self) -> None:
+        """Refuses figures that are not positive."""
+        require(_positive(self.memory_bytes), "memory_bytes", self.memory_bytes, "above 0 bytes")
+        for name in ("peak_flop_per_s", "memory_bandwidth_bytes_per_s"):
+            value = getattr(self, name)
+            require(value is None or _positive(value), name, value, "a finite number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction of a connection under the alpha-beta model."""
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    """What it is called."""
+    alpha_s: float
+    """Seconds that any message takes."""
+    bandwidth_bytes_per_s: float
+    """Bytes per second in one direction, of one port."""
+    source: str | None = None
+    """Where the figures come from."""
+
+    def __post_init__(self) -> None:
+        """Refuses negative latencies and bandwidths that are not positive."""
+        sound = math.isfinite(self.alpha_s) and self.alpha_s >= 0
+        require(sound, "alpha_s", self.alpha_s, "a finite number of seconds, at least 0")
+        value = self.bandwidth_bytes_per_s
+        require(_positive(value), "bandwidth_bytes_per_s", value, "a finite number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective:
+    """A measured table that replaces the formula for groups of one shape."""
+
+    __pydantic_config__ = STRICT
+
+    collective: Collective
+    """Which operation was timed."""
+    devices: int
+    """Participants."""
+    nodes: int
+    """Nodes that they were spread over, evenly."""
+    size_bytes: tuple[float, ...]
+    """Bytes of the buffer: reduced, or gathered in all; rising."""
+    seconds: tuple[float, ...]
+    """Median seconds at each size."""
+
+    def __post_init__(self) -> None:
+        """Refuses tables that are empty, out of order or unmatched."""
+        require(self.devices >= 2, "devices", self.devices, "at least 2")
+        require(1 <= self.nodes <= self.devices, "nodes", self.nodes, f"1 to {self.devices}")
+        sizes = self.size_bytes
+        rising = all(a < b for a, b in pairwise(sizes))
+        sound = bool(sizes) and rising and all(_positive(size) for size in sizes)
+        require(sound, "size_bytes", sizes, "positive numbers in rising order")
+        sound = len(self.seconds) == len(sizes) and all(_positive(s) for s in self.seconds)
+        require(sound, "seconds", self.seconds, f"{len(sizes)} numbers above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Equal nodes of equal devices."""
+
+    __pydantic_config__ = STRICT
+
+    schema: Literal["autoplan-cluster/1"] = "autoplan-cluster/1"
+    name: str
+    """What the cluster is called."""
+    nodes: int = 1
+    """Number of nodes."""
+    devices_per_node: int
+    """Devices in each node."""
+    device: Device
+    """The device, the same everywhere."""
+    intra_node: Link
+    """Between two devices of one node."""
+    inter_node: Link | None = None
+    """One network port of a node; needed where there is more than one node."""
+    nics_per_node: int = 1
+    """Network ports of a node, shared by its devices."""
+    all_reduce: Algorithm = "auto"
+    """Algorithm of dense collectives; "auto" takes the fastest for each message."""
+    measured: tuple[MeasuredCollective, ...] = ()
+    """Measured tables, each in place of the formula for its group shape."""
+
+    def __post_init__(self) -> None:
+        """Refuses clusters without devices, and several nodes without a network."""
+        require(self.nodes >= 1, "nodes", self.nodes, "at least 1")
+        require(self.devices_per_node >= 1, "devices_per_node", self.devices_per_node, "at least 1")
+        require(self.nics_per_node >= 1, "nics_per_node", self.nics_per_node, "at least 1")
+        sound = self.nodes == 1 or self.inter_node is not None
+        require(sound, "inter_node", None, f"a link, since there are {self.nodes} nodes")
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in all nodes."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def sha256(self) -> str:
+        """The cluster's identity."""
+        return identity(self)
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0
