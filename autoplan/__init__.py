@@ -1,1 +1,28 @@
 """autoplan: plan distributed training, predict it, search for the best, prove it by running."""
+
+from autoplan import gradsync, pipeline
+from autoplan.cluster import Cluster, Device, Link, load_cluster
+from autoplan.job import Job
+from autoplan.plan import GradientGroup, Plan, Stage, load_plan
+from autoplan.predict import predict
+from autoplan.prediction import Prediction
+from autoplan.workload import CostCurve, Layer, Workload
+
+__all__ = [
+    "Cluster",
+    "CostCurve",
+    "Device",
+    "GradientGroup",
+    "Job",
+    "Layer",
+    "Link",
+    "Plan",
+    "Prediction",
+    "Stage",
+    "Workload",
+    "gradsync",
+    "load_cluster",
+    "load_plan",
+    "pipeline",
+    "predict",
+]

@@ -41,7 +41,7 @@ def exact_ends(problem: GroupingProblem) -> list[int]:
 
 
 def cost_of_array(cost: Callable[[float], float]) -> Callable[[Floats], Floats]:
-    """A cost as a function of arrays: its owner's own `many`, or the scalar one for each element."""
+    """A cost as a function of arrays: its own `many`, or itself for each element."""
     many: Callable[[Floats], Floats] | None = getattr(cost, "many", None)
     return many if many is not None else np.vectorize(cost, otypes=[np.float64])
 

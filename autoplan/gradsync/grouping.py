@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,8 +26,8 @@ class Grouping:
     """Seconds from the start of backward to the end of the last group, or of compute if later."""
 
 
-class Policy(Protocol):
-    """Decides where groups end."""
+class Policy(Hashable, Protocol):
+    """Decides where groups end; policies with the same settings are equal."""
 
     def ends(self, problem: GroupingProblem) -> list[int]:
         """Ends of the groups, as rising counts of layers in backward order; the last is L."""

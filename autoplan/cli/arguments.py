@@ -1,0 +1,34 @@
+"""Checked values of command line options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers of at least `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            message = f"found {text!r}; allowed: a whole number of at least {least}"
+            raise argparse.ArgumentTypeError(message)
+        return value
+
+    return parse
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a finite number above 0")
+    return value

@@ -1,0 +1,56 @@
+"""The command `autoplan`, also `python -m autoplan`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from autoplan.cli import predict, profile, search, workload
+from autoplan.errors import AutoplanError
+
+_VERBS = (search, predict, profile, workload)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong usage in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong and how to get help; exit code 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(
+        prog="autoplan",
+        description="Finds the fastest way to train a model on given devices.",
+    )
+    top.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for module in _VERBS:
+        module.add_parser(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code (DESIGN section 6)."""
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except AutoplanError as error:
+        if arguments.debug:
+            raise
+        print(f"autoplan: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("autoplan: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

@@ -1,0 +1,66 @@
+"""autoplan workload show | convert FILE."""
+
+from __future__ import annotations
+
+import argparse
+
+from autoplan.cli.arguments import whole_number
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        "workload",
+        help="look at a workload file, or convert it",
+        description="Reads autoplan's own JSON, PipeDream graph.txt, Piper JSON and "
+        "dnn-partitioning JSON; the format is told by the content.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="show|convert", required=True)
+    show = actions.add_parser("show", help="print the layers as a table with totals")
+    show.add_argument("--json", action="store_true", help="print autoplan's JSON instead")
+    show.set_defaults(run=_show)
+    convert = actions.add_parser("convert", help="write autoplan's own JSON")
+    convert.add_argument("--out", required=True, metavar="WORKLOAD.json", help="file to write")
+    convert.set_defaults(run=_convert)
+    for action in (show, convert):
+        action.add_argument("file", metavar="FILE")
+        action.add_argument(
+            "--batch-size", type=whole_number(1), help="samples in the profiled minibatch"
+        )
+        action.add_argument("--time-unit", choices=("s", "ms", "us"), help="unit of its times")
+        action.add_argument(
+            "--bytes-per-element", type=whole_number(1), help="bytes of one parameter; default 4"
+        )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Prints the layers."""
+    from autoplan.documents import pretty_json
+    from autoplan.report.tables import console, show_workload
+
+    workload = _load(arguments)
+    if arguments.json:
+        print(pretty_json(workload), end="")
+    else:
+        show_workload(workload, console())
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    """Writes the workload in autoplan's own format."""
+    from autoplan.documents import pretty_json, write_atomic
+
+    workload = _load(arguments)
+    write_atomic(arguments.out, pretty_json(workload))
+    print(f"{arguments.out}: {len(workload.layers)} layers of {workload.name}")
+    return 0
+
+
+def _load(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
+    """The workload that the arguments name."""
+    from autoplan.workload import ReadOptions, load_workload
+
+    names = ("batch_size", "time_unit", "bytes_per_element")
+    given = {name: getattr(arguments, name) for name in names}
+    options = ReadOptions(**{name: value for name, value in given.items() if value is not None})
+    return load_workload(arguments.file, options)

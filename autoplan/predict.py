@@ -1,0 +1,292 @@
+"""Workload, cluster, job and plan in; step time, its breakdown, memory and a bound out.
+
+The one place where the engines (pipeline, gradsync) meet.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoplan.cluster import Cluster
+from autoplan.cluster.collectives import CollectiveCost, GroupShape, collective_cost
+from autoplan.cluster.placement import Placement, place
+from autoplan.job import Job
+from autoplan.pipeline.bounds import Bound, BoundProblem, step_bound
+from autoplan.pipeline.schedule import in_flight
+from autoplan.pipeline.simulator import Timeline, simulate
+from autoplan.plan import Plan
+from autoplan.prediction import Memory, Prediction, StagePrediction
+from autoplan.stage_costs import Exchanges, StageCosts
+from autoplan.workload import Workload
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDomain:
+    """The plans that a lower bound covers; every choice that is not named here is open."""
+
+    microbatches: tuple[int, ...]
+    """Numbers of microbatches per step."""
+    replicas: tuple[int, ...]
+    """Numbers of replicas that a stage may have."""
+
+    @classmethod
+    def everything(cls, cluster: Cluster, job: Job) -> PlanDomain:
+        """All plans that the cluster can run and the batch can be split for."""
+        return cls(
+            microbatches=divisors(job.global_batch),
+            replicas=tuple(range(1, cluster.num_devices + 1)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a search needs to know of a plan."""
+
+    step_s: float
+    missing_bytes: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the plan fits in memory and its step time is finite."""
+        return self.missing_bytes == 0 and math.isfinite(self.step_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A plan's timeline and what it was made from, per stage."""
+
+    samples: tuple[float, ...]
+    placement: Placement
+    send_s: tuple[float, ...]
+    timeline: Timeline
+    exchanges: tuple[Exchanges, ...]
+    update_s: tuple[float, ...]
+    stage_end_s: tuple[float, ...]
+
+
+class Predictor:
+    """Predicts plans for one workload, cluster and job, sharing what they have in common."""
+
+    def __init__(
+        self, workload: Workload, cluster: Cluster, job: Job, domain: PlanDomain | None = None
+    ) -> None:
+        """Keeps the inputs; `domain` is what the lower bound covers, by default everything."""
+        self.workload, self.cluster, self.job = workload, cluster, job
+        self.costs = StageCosts(workload, cluster, job)
+        self.domain = domain or PlanDomain.everything(cluster, job)
+        self.bound = functools.lru_cache(maxsize=None)(self._bound)
+
+    def score(self, plan: Plan) -> Score:
+        """Step time and missing memory of a valid plan; raises InputError if it does not fit."""
+        run = self._run(plan)
+        missing = max(memory.missing_bytes for memory in self._memories(plan, run))
+        return Score(step_s=max(run.stage_end_s), missing_bytes=missing)
+
+    def timeline(self, plan: Plan) -> tuple[Timeline, tuple[Exchanges, ...]]:
+        """Every forward and backward of a plan, and each stage's gradient exchanges.
+
+        Raises:
+            InputError: like `predict`.
+        """
+        run = self._run(plan)
+        return run.timeline, run.exchanges
+
+    def predict(self, plan: Plan) -> Prediction:
+        """The plan's step, broken down.
+
+        Raises:
+            InputError: the plan is for another model, needs more devices than there are, the batch
+                cannot be split as it asks, or it holds sparse groups.
+        """
+        run = self._run(plan)
+        step_s = max(run.stage_end_s)
+        memories = self._memories(plan, run)
+        stages = tuple(
+            self._stage(plan, run, s, step_s, memory) for s, memory in enumerate(memories)
+        )
+        return Prediction(
+            step_s=step_s,
+            lower_bound_s=self.lower_bound_s,
+            samples_per_s=self.job.global_batch / step_s if step_s > 0 else math.inf,
+            stages=stages,
+            notes=self._notes(plan, run),
+        )
+
+    @property
+    def lower_bound_s(self) -> float:
+        """No plan of the domain is faster, under the model."""
+        return min(self.bound(microbatches).step_s for microbatches in self.domain.microbatches)
+
+    def _run(self, plan: Plan) -> _Run:
+        """Puts a plan's stages on the devices and runs its schedule."""
+        cluster, costs = self.cluster, self.costs
+        plan.require_fits(len(self.workload.layers), cluster.num_devices, self.job.global_batch)
+        per_microbatch = self.job.global_batch // plan.microbatches
+        samples = tuple(per_microbatch / stage.replicas for stage in plan.stages)
+        placement = place(cluster, tuple(s.replicas for s in plan.stages), plan.rank_order)
+        compute = [
+            costs.compute_s(stage.layers, n, stage.recompute)
+            for stage, n in zip(plan.stages, samples, strict=True)
+        ]
+        send_s = tuple(
+            transfer.at(float(costs.cut_bytes_C[cut]) * per_microbatch)
+            for transfer, cut in zip(placement.transfers, plan.cuts, strict=True)
+        )
+        timeline = simulate(
+            [forward for forward, _ in compute],
+            [backward for _, backward in compute],
+            plan.microbatches,
+            plan.schedule,
+            send_s,
+            send_s,
+            exclusive_links=True,
+        )
+        exchanges = tuple(
+            costs.exchanges(stage, n, shape)
+            for stage, n, shape in zip(plan.stages, samples, placement.groups, strict=True)
+        )
+        rate = costs.optimizer_s_per_element
+        update_s = tuple(
+            float(costs.elements_L[slice(*stage.layers)].sum()) * rate for stage in plan.stages
+        )
+        starts = timeline.last_backward_start_s_S.tolist()
+        ends = zip(starts, exchanges, update_s, strict=True)
+        return _Run(
+            samples=samples,
+            placement=placement,
+            send_s=send_s,
+            timeline=timeline,
+            exchanges=exchanges,
+            update_s=update_s,
+            stage_end_s=tuple(start + link.finish_s + update for start, link, update in ends),
+        )
+
+    def _memories(self, plan: Plan, run: _Run) -> list[Memory]:
+        """Peak memory of each stage."""
+        count = len(plan.stages)
+        return [
+            self.costs.memory(
+                stage, run.samples[s], in_flight(plan.schedule, s, count, plan.microbatches)
+            )
+            for s, stage in enumerate(plan.stages)
+        ]
+
+    def _stage(
+        self, plan: Plan, run: _Run, s: int, step_s: float, memory: Memory
+    ) -> StagePrediction:
+        stage = plan.stages[s]
+        forward, backward = self.costs.compute_s(stage.layers, run.samples[s], stage.recompute)
+        compute = plan.microbatches * (forward + backward)
+        exposed = max(0.0, run.exchanges[s].finish_s - backward)
+        return StagePrediction(
+            layers=stage.layers,
+            replicas=stage.replicas,
+            devices=run.placement.devices[s],
+            forward_s=forward,
+            backward_s=backward,
+            send_forward_s=run.send_s[s] if s < len(run.send_s) else 0.0,
+            compute_s=compute,
+            exposed_communication_s=exposed,
+            optimizer_s=run.update_s[s],
+            bubble_s=max(0.0, step_s - compute - exposed - run.update_s[s]),
+            memory=memory,
+        )
+
+    def _notes(self, plan: Plan, run: _Run) -> tuple[str, ...]:
+        """What the figures assume beyond the measurements."""
+        notes = []
+        for samples in sorted(set(run.samples)):
+            count = self.costs.layer_seconds(samples).extrapolated
+            if count:
+                notes.append(
+                    f"extrapolated: {count} of {len(self.workload.layers)} layers were not "
+                    f"measured at {samples:g} samples per call"
+                )
+        if self.job.optimizer_s_per_element is None and self.costs.optimizer_s_per_element == 0:
+            notes.append(
+                "the optimizer's update counts as 0 s: the device states no memory bandwidth, the "
+                "job no optimizer_s_per_element"
+            )
+        return tuple(notes)
+
+    def _bound(self, microbatches: int) -> Bound:
+        """The bound over all partitions for one number of microbatches."""
+        per_microbatch = self.job.global_batch // microbatches
+        limit = min(self.cluster.num_devices, per_microbatch)
+        replicas = [r for r in self.domain.replicas if r <= limit and per_microbatch % r == 0] or [
+            1
+        ]
+        seconds = [self.costs.layer_seconds(per_microbatch / r) for r in replicas]
+        return step_bound(
+            BoundProblem(
+                replicas_R=replicas,
+                forward_s_RL=np.stack([choice.forward_s_L for choice in seconds]),
+                backward_s_RL=np.stack([choice.backward_s_L for choice in seconds]),
+                receive_s_RC=self._least_receive_s(replicas, per_microbatch),
+                elements_L=self.costs.elements_L,
+                communicate_R=[self._least_exchange(r) for r in replicas],
+                optimizer_s_per_element=self.costs.optimizer_s_per_element,
+                microbatches=microbatches,
+                devices=self.cluster.num_devices,
+            )
+        )
+
+    def _least_receive_s(self, replicas: list[int], per_microbatch: int) -> Floats:
+        """Seconds to receive a microbatch over the best link, wherever the stages lie."""
+        links = [self.cluster.intra_node]
+        if self.cluster.nodes > 1 and self.cluster.inter_node is not None:
+            links.append(self.cluster.inter_node)
+        alpha = min(link.alpha_s for link in links)
+        bandwidth = max(link.bandwidth_bytes_per_s for link in links)
+        size_C = self.costs.cut_bytes_C * per_microbatch
+        per_replica_RC = size_C[None, :] / np.array(replicas)[:, None]
+        receive_RC = np.where(size_C > 0, alpha + per_replica_RC / bandwidth, 0.0)
+        receive_RC[:, [0, -1]] = 0.0
+        return receive_RC
+
+    def _least_exchange(self, replicas: int) -> Callable[[Floats], Floats]:
+        """The cheapest all-reduce of so many replicas over all placements, as a function."""
+        cluster, bytes_per_element = self.cluster, self.job.gradient_bytes_per_element
+        costs: list[CollectiveCost] = []
+        for nodes in range(1, min(replicas, cluster.nodes) + 1):
+            if nodes * cluster.devices_per_node < replicas:
+                continue
+            bandwidth = math.inf
+            if nodes > 1 and cluster.inter_node is not None:
+                bandwidth = cluster.nics_per_node * cluster.inter_node.bandwidth_bytes_per_s
+            shape = GroupShape(devices=replicas, nodes=nodes, inter_node_bytes_per_s=bandwidth)
+            costs.append(collective_cost(cluster, shape, "all_reduce"))
+
+        def least(elements: Floats) -> Floats:
+            # A measured table need be neither subadditive nor rising, as the bound requires.
+            if any(cost.table is not None for cost in costs):
+                return np.zeros_like(elements)
+            every = [cost.many(elements * bytes_per_element) for cost in costs]
+            cheapest: Floats = np.minimum.reduce(every)
+            return cheapest
+
+        return least
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, rising."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(low + [number // d for d in reversed(low) if d * d != number])
+
+
+def predict(workload: Workload, cluster: Cluster, job: Job, plan: Plan) -> Prediction:
+    """Predicts one plan; the lower bound covers every plan that the cluster can run.
+
+    Raises:
+        InputError: the plan is for another model, needs more devices than there are, the batch
+            cannot be split as it asks, or it holds sparse groups.
+    """
+    return Predictor(workload, cluster, job).predict(plan)

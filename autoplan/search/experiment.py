@@ -1,0 +1,161 @@
+"""One experiment: what is trained, where, for which job, over which space, with which budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from autoplan.cluster import Cluster, load_cluster, resolve_cluster
+from autoplan.documents import STRICT, build, toml_value
+from autoplan.errors import InputError, require, words
+from autoplan.job import Job
+from autoplan.search.space import SearchSpace, build_space, load_space
+from autoplan.workload import ReadOptions, Workload, load_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadReference:
+    """Which workload file, and what the file itself does not say."""
+
+    __pydantic_config__ = STRICT
+
+    path: str
+    """The file, relative to the experiment's folder."""
+    origin: str | None = None
+    """Where to get it; told where the file is absent."""
+    batch_size: int | None = None
+    """Samples in the profiled minibatch, for formats that do not say."""
+    time_unit: Literal["s", "ms", "us"] | None = None
+    """Unit of times, for formats that do not say."""
+    bytes_per_element: int | None = None
+    """Bytes of one parameter, for formats that count bytes only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When a search stops: at the first of the two."""
+
+    __pydantic_config__ = STRICT
+
+    trials: int = 200
+    """Proposals in the study, earlier runs of the same study included."""
+    seconds: float = 60.0
+    """Wall-clock seconds of this run."""
+    seed: int = 0
+    """Seed of the sampler; the same seed and trials give the same plan."""
+
+    def __post_init__(self) -> None:
+        """Refuses empty budgets."""
+        require(self.trials >= 1, "trials", self.trials, "at least 1")
+        sound = math.isfinite(self.seconds) and self.seconds > 0
+        require(sound, "seconds", self.seconds, "a finite number above 0")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "0 to 4294967295")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    """The part of an experiment file that is not a cluster or a space."""
+
+    __pydantic_config__ = STRICT
+
+    schema: Literal["autoplan-experiment/1"]
+    name: str
+    workload: WorkloadReference
+    job: Job
+    budget: Budget = field(default_factory=Budget)
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses names that cannot be a folder's."""
+        name = self.name
+        sound = bool(name) and all(c.isalnum() or c in "-_." for c in name) and name[0] != "."
+        require(sound, "name", name, "letters, digits, '-', '_' and '.', not starting with '.'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A loaded experiment."""
+
+    name: str
+    workload: Workload
+    cluster: Cluster
+    job: Job
+    space: SearchSpace
+    budget: Budget = field(default_factory=Budget)
+    output: Path
+    """Folder for the plan and the database."""
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """sha256 of each part that decides what a plan's score means."""
+        parts = ("workload", "cluster", "job", "space")
+        return {part: getattr(self, part).sha256 for part in parts}
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Reads an experiment file and the files that it names, relative to its own folder.
+
+    Raises:
+        InputError: one of the files cannot be read or is not valid.
+    """
+    source, folder = str(path), Path(path).parent
+    document = toml_value(path)
+    cluster = _part(document, "cluster", source)
+    space = document.pop("space", "default")
+    head = build(_Document, document, source)
+    return Experiment(
+        name=head.name,
+        workload=_workload(head.workload, folder, source),
+        cluster=_cluster(cluster, folder, source),
+        job=head.job,
+        space=_space(space, folder, source),
+        budget=head.budget,
+        output=folder / (head.output or f"runs/{head.name}"),
+    )
+
+
+def _part(document: dict[str, Any], name: str, source: str) -> Any:
+    """Takes a required part out of the document."""
+    if name not in document:
+        raise InputError(name, words("nothing"), "a file or a table", source=source)
+    return document.pop(name)
+
+
+def _workload(reference: WorkloadReference, folder: Path, source: str) -> Workload:
+    path = folder / reference.path
+    if not path.exists():
+        hint = f"; get it from: {reference.origin}" if reference.origin else ""
+        allowed = f"an existing file (looked for {path}){hint}"
+        raise InputError("workload.path", reference.path, allowed, source=source)
+    options: dict[str, Any] = {
+        name: value
+        for name in ("batch_size", "time_unit", "bytes_per_element")
+        if (value := getattr(reference, name)) is not None
+    }
+    try:
+        chosen = ReadOptions(**options)
+    except InputError as error:
+        raise error.inside(source, "workload") from None
+    return load_workload(path, chosen)
+
+
+def _cluster(value: object, folder: Path, source: str) -> Cluster:
+    if isinstance(value, str):
+        path = folder / value
+        if not path.exists():
+            allowed = f"a table or an existing file (looked for {path})"
+            raise InputError("cluster", value, allowed, source=source)
+        return load_cluster(path)
+    if isinstance(value, dict):
+        return resolve_cluster(value, source, "cluster")
+    raise InputError("cluster", value, "a file or a table", source=source)
+
+
+def _space(value: object, folder: Path, source: str) -> SearchSpace:
+    if isinstance(value, str):
+        return load_space(value, folder, source, "space")
+    if isinstance(value, dict):
+        return build_space(value, source, "space")
+    raise InputError("space", value, "the name of a space, a file or a table", source=source)

@@ -1,0 +1,82 @@
+"""What people do today, each at its best: the baselines of a search, and its first proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoplan.gradsync.grouping import DDP_CAP_BYTES
+from autoplan.plan import Plan
+from autoplan.predict import Predictor, Score
+from autoplan.search.layout import Layout, assemble
+from autoplan.search.proposal import COMMUNICATION, COMPUTE, UNIFORM, Proposer
+
+BASELINES = {
+    "uniform-layers": UNIFORM,
+    "balanced-compute": COMPUTE,
+    "balanced-communication": COMMUNICATION,
+}
+"""Pipelines that people cut by hand or by a balancer, and the partition behind each."""
+DATA_PARALLEL = "data-parallel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The best that a heuristic reaches over stages, microbatches and rank orders."""
+
+    name: str
+    plan: Plan
+    score: Score
+    layout: Layout
+
+
+def baselines(predictor: Predictor, proposer: Proposer) -> dict[str, Baseline | None]:
+    """The best feasible plan of each heuristic, None where none of its plans fits.
+
+    Every pipeline uses the same number of replicas per stage, a number of stages that divides the
+    devices, 1F1B, no recomputation and PyTorch DDP's default buckets; stages, microbatches and
+    rank order are tried in all combinations that the space allows. "data-parallel" has one stage.
+    """
+    found: dict[str, Baseline | None] = {}
+    for name, base in BASELINES.items():
+        found[name] = _best(name, predictor, _layouts(proposer, base, pipeline=True))
+    found[DATA_PARALLEL] = _best(
+        DATA_PARALLEL, predictor, _layouts(proposer, UNIFORM, pipeline=False)
+    )
+    return found
+
+
+def _best(name: str, predictor: Predictor, layouts: Iterator[Layout]) -> Baseline | None:
+    best: Baseline | None = None
+    for layout in layouts:
+        plan = assemble(layout, predictor)
+        score = predictor.score(plan)
+        if score.feasible and (best is None or score.step_s < best.score.step_s):
+            best = Baseline(name=name, plan=plan, score=score, layout=layout)
+    return best
+
+
+def _layouts(proposer: Proposer, base: str, *, pipeline: bool) -> Iterator[Layout]:
+    """All layouts of a heuristic: pipelines of at least two stages, or a single stage."""
+    domain, devices = proposer.domain, proposer.num_devices
+    several = [s for s in domain.stages if s > 1]
+    even = [s for s in several if devices % s == 0]
+    stages = (even or several) if pipeline else [s for s in domain.stages if s == 1]
+    for num_stages in stages:
+        for m in domain.microbatches:
+            replicas = proposer.equal_replicas(m, num_stages)
+            if replicas == 0:
+                continue
+            counts = (replicas,) * num_stages
+            bounds = proposer.partition(base, m, counts)
+            for rank_order in proposer.space.rank_orders:
+                yield Layout(
+                    bounds=bounds,
+                    replicas=counts,
+                    microbatches=m,
+                    schedule="1f1b",
+                    rank_order=rank_order,
+                    recompute="never",
+                    policy="threshold",
+                    cap_bytes=DDP_CAP_BYTES,
+                )

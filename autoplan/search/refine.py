@@ -1,0 +1,121 @@
+"""Local moves that turn a proposal into the best plan near it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from autoplan.plan import Plan
+from autoplan.predict import Predictor, Score
+from autoplan.search.layout import Layout, assemble
+from autoplan.search.proposal import Proposer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A layout, the plan it makes, and how it scores."""
+
+    layout: Layout
+    plan: Plan
+    score: Score
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """Less is better: plans that fit by step time, the others by the bytes they lack."""
+        score = self.score
+        return (not score.feasible, 0.0 if score.feasible else score.missing_bytes, score.step_s)
+
+
+class Scorer:
+    """Scores layouts, equal plans once, until a deadline."""
+
+    def __init__(self, predictor: Predictor, deadline_s: float) -> None:
+        """`deadline_s` is a time.monotonic() value."""
+        self.predictor = predictor
+        self.deadline_s = deadline_s
+        self._scores: dict[Plan, Score] = {}
+
+    @property
+    def num_candidates(self) -> int:
+        """Distinct plans scored so far."""
+        return len(self._scores)
+
+    @property
+    def least_missing_bytes(self) -> float:
+        """Bytes that the nearest miss lacks, or 0 where a plan fits."""
+        return min((score.missing_bytes for score in self._scores.values()), default=0.0)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() >= self.deadline_s
+
+    def candidate(self, layout: Layout) -> Candidate:
+        """The layout's plan with its score, computed at most once for each distinct plan."""
+        plan = assemble(layout, self.predictor)
+        score = self._scores.get(plan)
+        if score is None:
+            score = self._scores[plan] = self.predictor.score(plan)
+        return Candidate(layout=layout, plan=plan, score=score)
+
+
+def refine(start: Candidate, scorer: Scorer, proposer: Proposer, limit: int) -> Candidate:
+    """Hill-climbs from a candidate, taking each improving move, for at most `limit` scores."""
+    best = start
+    improved = True
+    while improved and limit > 0:
+        improved = False
+        for layout in neighbours(best.layout, proposer):
+            if limit == 0 or scorer.expired:
+                return best
+            limit -= 1
+            candidate = scorer.candidate(layout)
+            if candidate.rank < best.rank:
+                best, improved = candidate, True
+                break
+    return best
+
+
+def neighbours(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
+    """Layouts one move away that the space allows: cuts, replicas, then microbatches."""
+    if proposer.space.cuts == "open":
+        yield from _moved_cuts(layout)
+    if not proposer.space.equal_replicas:
+        yield from _other_replicas(layout, proposer)
+    yield from _other_microbatches(layout, proposer)
+
+
+def _moved_cuts(layout: Layout) -> Iterator[Layout]:
+    bounds = layout.bounds
+    for k in range(1, len(bounds) - 1):
+        for step in (1, -1):
+            if bounds[k - 1] < bounds[k] + step < bounds[k + 1]:
+                moved = (*bounds[:k], bounds[k] + step, *bounds[k + 1 :])
+                yield dataclasses.replace(layout, bounds=moved)
+
+
+def _other_replicas(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
+    samples = proposer.predictor.job.global_batch // layout.microbatches
+    choices = proposer.domain.replicas_for(samples)
+    replicas = layout.replicas
+    for s, count in enumerate(replicas):
+        home = choices.index(count)
+        for index in (home + 1, home - 1):
+            if 0 <= index < len(choices):
+                changed = (*replicas[:s], choices[index], *replicas[s + 1 :])
+                if sum(changed) <= proposer.num_devices:
+                    yield dataclasses.replace(layout, replicas=changed)
+
+
+def _other_microbatches(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
+    splits = proposer.domain.microbatches
+    home = splits.index(layout.microbatches)
+    for index in (home + 1, home - 1):
+        if 0 <= index < len(splits):
+            choices = proposer.domain.replicas_for(
+                proposer.predictor.job.global_batch // splits[index]
+            )
+            if set(layout.replicas) <= set(choices):
+                yield dataclasses.replace(layout, microbatches=splits[index])

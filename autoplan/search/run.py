@@ -1,0 +1,255 @@
+"""The search itself: baselines, proposals, refinement, and the best plan with its bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from autoplan.errors import NothingFeasibleError
+from autoplan.plan import Plan
+from autoplan.predict import Predictor
+from autoplan.prediction import Prediction
+from autoplan.search.experiment import Budget, Experiment
+from autoplan.search.heuristics import Baseline, baselines
+from autoplan.search.proposal import Proposer
+from autoplan.search.refine import Candidate, Scorer, refine
+from autoplan.search.seeds import first_proposals
+from autoplan.search.study import SearchStudy
+
+_REFINE_LIMIT = 48
+"""Scores spent around one proposal."""
+_POLISH_LIMIT = 600
+"""Scores spent around the best plan at the end."""
+_FLUSH_S = 2.0
+
+Stop = Literal["trials", "time", "optimal", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a search is."""
+
+    trials: int
+    total_trials: int
+    candidates: int
+    elapsed_s: float
+    budget_s: float
+    best_s: float | None
+    lower_bound_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found."""
+
+    study: str
+    storage: str
+    trials: int
+    candidates: int
+    seconds: float
+    stopped_by: Stop
+    plan: Plan
+    plan_path: Path
+    prediction: Prediction
+    baselines: dict[str, Prediction | None] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """How far the plan can be from the best in the space."""
+        return self.prediction.gap
+
+    def to_document(self) -> dict[str, Any]:
+        """The result as the command line's JSON (DESIGN section 6)."""
+        return {
+            "study": self.study,
+            "storage": self.storage,
+            "trials": self.trials,
+            "candidates": self.candidates,
+            "seconds": round(self.seconds, 3),
+            "stopped_by": self.stopped_by,
+            "best": {
+                "plan": self.plan,
+                "plan_path": str(self.plan_path),
+                "prediction": self.prediction.to_document(),
+            },
+            "baselines": {
+                name: None if prediction is None else prediction.step_s
+                for name, prediction in self.baselines.items()
+            },
+        }
+
+
+def search(
+    experiment: Experiment,
+    *,
+    budget: Budget | None = None,
+    storage: str | None = None,
+    study: str | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SearchResult:
+    """Searches an experiment's space for the plan with the shortest step.
+
+    The same budget in trials and the same seed give the same plan. A study that exists is carried
+    on; one that has all its trials is only read.
+
+    Args:
+        experiment: what to plan.
+        budget: in place of the experiment's own.
+        storage: database URL; by default a SQLite file in the experiment's output folder.
+        study: name of the study; by default the experiment's.
+        on_progress: called after every trial.
+
+    Raises:
+        InputError: the space leaves nothing open, or the study belongs to another experiment.
+        NothingFeasibleError: no plan that was tried fits the devices.
+        StorageError: the database failed; the best plan is saved first.
+    """
+    return _Search(experiment, budget or experiment.budget, on_progress).run(storage, study)
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        budget: Budget,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.experiment, self.budget, self.on_progress = experiment, budget, on_progress
+        self.started_s = time.monotonic()
+        self.predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
+        self.proposer = Proposer(self.predictor, experiment.space)
+        self.predictor.domain = self.proposer.domain.bound
+        self.scorer = Scorer(self.predictor, self.started_s + budget.seconds)
+        self.best: Candidate | None = None
+
+    def run(self, storage: str | None, study_name: str | None) -> SearchResult:
+        """Opens the study, searches, saves the plan."""
+        default = f"sqlite:///{(self.experiment.output / 'study.db').as_posix()}"
+        study = SearchStudy(
+            storage or default,
+            study_name or self.experiment.name,
+            self.experiment.identities,
+            self.budget.seed,
+        )
+        heuristics = baselines(self.predictor, self.proposer)
+        for layout in study.earlier_layouts()[:1]:
+            self._keep(self.scorer.candidate(layout))
+        if study.num_earlier == 0:
+            for name, parameters in first_proposals(self.proposer, heuristics):
+                study.propose_first(parameters, name)
+        try:
+            stopped_by = self._loop(study)
+        except BaseException:
+            if self.best is not None:
+                self.best.plan.save(self._plan_path)
+            raise
+        return self._result(study, heuristics, stopped_by)
+
+    @property
+    def _plan_path(self) -> Path:
+        return self.experiment.output / "best-plan.json"
+
+    def _loop(self, study: SearchStudy) -> Stop:
+        """Asks, scores, refines and tells until the budget ends or the bound is reached."""
+        stopped_by: Stop = "trials"
+        flushed_s = time.monotonic()
+        try:
+            while study.num_trials < self.budget.trials:
+                if self._proven:
+                    stopped_by = "optimal"
+                    break
+                if self.scorer.expired:
+                    stopped_by = "time"
+                    break
+                self._trial(study)
+                if time.monotonic() - flushed_s > _FLUSH_S:
+                    study.flush()
+                    flushed_s = time.monotonic()
+                self._report(study)
+            self._polish()
+        except KeyboardInterrupt:
+            stopped_by = "interrupted"
+        study.flush()
+        return stopped_by
+
+    def _trial(self, study: SearchStudy) -> None:
+        """One proposal, refined."""
+        trial = study.ask()
+        proposed = self.scorer.candidate(self.proposer.layout(trial))
+        refined = refine(proposed, self.scorer, self.proposer, _REFINE_LIMIT)
+        score = refined.score
+        if not score.step_s < float("inf"):
+            study.drop(trial, f"step time {score.step_s} s is not finite")
+            return
+        self._keep(refined)
+        study.tell(trial, refined)
+
+    def _polish(self) -> None:
+        """Climbs further from the best plan, for as long as there is time."""
+        if self.best is not None and not self._proven:
+            self._keep(refine(self.best, self.scorer, self.proposer, _POLISH_LIMIT))
+
+    def _keep(self, candidate: Candidate) -> None:
+        """Makes a candidate the best so far if it is."""
+        if candidate.score.feasible and (self.best is None or candidate.rank < self.best.rank):
+            self.best = candidate
+
+    @property
+    def _proven(self) -> bool:
+        """Whether the best plan reaches the bound, so that nothing better exists."""
+        bound = self.predictor.lower_bound_s
+        return self.best is not None and self.best.score.step_s <= bound * (1 + 1e-12)
+
+    def _report(self, study: SearchStudy) -> None:
+        if self.on_progress is not None:
+            self.on_progress(
+                Progress(
+                    trials=study.num_trials,
+                    total_trials=self.budget.trials,
+                    candidates=self.scorer.num_candidates,
+                    elapsed_s=time.monotonic() - self.started_s,
+                    budget_s=self.budget.seconds,
+                    best_s=self.best.score.step_s if self.best else None,
+                    lower_bound_s=self.predictor.lower_bound_s,
+                )
+            )
+
+    def _result(
+        self, study: SearchStudy, heuristics: dict[str, Baseline | None], stopped_by: Stop
+    ) -> SearchResult:
+        """Saves the best plan and describes it."""
+        if self.best is None:
+            raise NothingFeasibleError(self._why_nothing_fits())
+        plan = self.best.plan
+        plan.save(self._plan_path)
+        return SearchResult(
+            study=study.name,
+            storage=study.shown_storage,
+            trials=study.num_trials,
+            candidates=self.scorer.num_candidates,
+            seconds=time.monotonic() - self.started_s,
+            stopped_by=stopped_by,
+            plan=plan,
+            plan_path=self._plan_path,
+            prediction=self.predictor.predict(plan),
+            baselines={
+                name: None if found is None else self.predictor.predict(found.plan)
+                for name, found in heuristics.items()
+            },
+        )
+
+    def _why_nothing_fits(self) -> str:
+        """The nearest miss among the plans that were tried."""
+        least = self.scorer.least_missing_bytes
+        device = self.experiment.cluster.device
+        return (
+            f"{self.experiment.name}: none of {self.scorer.num_candidates} plans fits; the closest "
+            f"lacks {least / 2**30:.3g} GiB on a {device.name} with "
+            f"{device.memory_bytes / 2**30:.4g} GiB, {self.experiment.job.memory_headroom:.0%} of "
+            f"it kept free; allow recompute or more stages in the space, or use more devices"
+        )
