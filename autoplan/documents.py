@@ -165,17 +165,28 @@ def _path(location: tuple[int | str, ...]) -> str:
 def _type_at(kind: object, location: tuple[int | str, ...]) -> Any:
     """The dataclass that the fields of `location` lead to, or None."""
     for part in location:
-        if isinstance(part, str) and dataclasses.is_dataclass(kind):
-            kind = typing.get_type_hints(kind).get(part)
-        kind = _element(kind)
-    kind = _element(kind)
+        kind = _element(kind) if isinstance(part, int) else _member(kind, part)
+    kind = _present(kind)
     return kind if dataclasses.is_dataclass(kind) else None
 
 
+def _member(kind: Any, name: str) -> Any:
+    """The type of a dataclass's field, or of a mapping's values."""
+    kind = _present(kind)
+    if dataclasses.is_dataclass(kind):
+        return typing.get_type_hints(kind).get(name)
+    return typing.get_args(kind)[-1] if typing.get_origin(kind) is dict else None
+
+
 def _element(kind: Any) -> Any:
-    """What a tuple or an optional holds; other types as they are."""
-    origin = typing.get_origin(kind)
-    if origin in {tuple, types.UnionType, typing.Union}:
+    """What a tuple or a list holds."""
+    arguments = typing.get_args(_present(kind))
+    return arguments[0] if arguments else None
+
+
+def _present(kind: Any) -> Any:
+    """The type of an optional that is there; other types as they are."""
+    if typing.get_origin(kind) in {types.UnionType, typing.Union}:
         return next((arg for arg in typing.get_args(kind) if arg is not types.NoneType), None)
     return kind
 

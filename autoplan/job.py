@@ -33,7 +33,8 @@ class Job:
 
     def __post_init__(self) -> None:
         """Refuses batches below one sample and shares outside [0, 1)."""
-        require(self.global_batch >= 1, "global_batch", self.global_batch, "at least 1 sample")
+        sound = 1 <= self.global_batch < 2**31
+        require(sound, "global_batch", self.global_batch, "1 to 2147483647 samples")
         sound = 0 <= self.memory_headroom < 1
         require(sound, "memory_headroom", self.memory_headroom, "at least 0, below 1")
         rate = self.optimizer_s_per_element

@@ -13,6 +13,8 @@ from autoplan.errors import InputError, require
 Schedule = Literal["gpipe", "1f1b"]
 RankOrder = Literal["replica", "stage"]
 
+MAX_MICROBATCHES = 2**20
+"""Keeps a mistyped number from exhausting memory."""
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
 RANK_ORDERS: tuple[RankOrder, ...] = ("replica", "stage")
 
@@ -87,7 +89,8 @@ class Plan:
     def __post_init__(self) -> None:
         """Refuses plans whose stages leave gaps or overlap, and steps without microbatches."""
         require(bool(self.stages), "stages", self.stages, "at least one stage")
-        require(self.microbatches >= 1, "microbatches", self.microbatches, "at least 1")
+        sound = 1 <= self.microbatches <= MAX_MICROBATCHES
+        require(sound, "microbatches", self.microbatches, f"1 to {MAX_MICROBATCHES}")
         require(self.schedule in SCHEDULES, "schedule", self.schedule, " or ".join(SCHEDULES))
         known = self.rank_order in RANK_ORDERS
         require(known, "rank_order", self.rank_order, " or ".join(RANK_ORDERS))

@@ -18,6 +18,7 @@ from autoplan.cluster.collectives import CollectiveCost, GroupShape, collective_
 from autoplan.cluster.placement import Placement, place
 from autoplan.job import Job
 from autoplan.pipeline.bounds import Bound, BoundProblem, step_bound
+from autoplan.pipeline.kernels import last_backward_start_s
 from autoplan.pipeline.schedule import in_flight
 from autoplan.pipeline.simulator import Timeline, simulate
 from autoplan.plan import Plan
@@ -61,12 +62,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A plan's timeline and what it was made from, per stage."""
+    """What decides a plan's step, per stage."""
 
     samples: tuple[float, ...]
     placement: Placement
+    compute_s: tuple[tuple[float, float], ...]
     send_s: tuple[float, ...]
-    timeline: Timeline
     exchanges: tuple[Exchanges, ...]
     update_s: tuple[float, ...]
     stage_end_s: tuple[float, ...]
@@ -97,7 +98,17 @@ class Predictor:
             InputError: like `predict`.
         """
         run = self._run(plan)
-        return run.timeline, run.exchanges
+        timeline = simulate(
+            [forward for forward, _ in run.compute_s],
+            [backward for _, backward in run.compute_s],
+            plan.microbatches,
+            plan.schedule,
+            run.send_s,
+            run.send_s,
+            run.update_s,
+            exclusive_links=True,
+        )
+        return timeline, run.exchanges
 
     def predict(self, plan: Plan) -> Prediction:
         """The plan's step, broken down.
@@ -132,23 +143,21 @@ class Predictor:
         per_microbatch = self.job.global_batch // plan.microbatches
         samples = tuple(per_microbatch / stage.replicas for stage in plan.stages)
         placement = place(cluster, tuple(s.replicas for s in plan.stages), plan.rank_order)
-        compute = [
+        compute_s = tuple(
             costs.compute_s(stage.layers, n, stage.recompute)
             for stage, n in zip(plan.stages, samples, strict=True)
-        ]
+        )
         send_s = tuple(
             transfer.at(float(costs.cut_bytes_C[cut]) * per_microbatch)
             for transfer, cut in zip(placement.transfers, plan.cuts, strict=True)
         )
-        timeline = simulate(
-            [forward for forward, _ in compute],
-            [backward for _, backward in compute],
+        starts = last_backward_start_s(
+            [forward for forward, _ in compute_s],
+            [backward for _, backward in compute_s],
+            send_s,
             plan.microbatches,
             plan.schedule,
-            send_s,
-            send_s,
-            exclusive_links=True,
-        )
+        ).tolist()
         exchanges = tuple(
             costs.exchanges(stage, n, shape)
             for stage, n, shape in zip(plan.stages, samples, placement.groups, strict=True)
@@ -157,13 +166,12 @@ class Predictor:
         update_s = tuple(
             float(costs.elements_L[slice(*stage.layers)].sum()) * rate for stage in plan.stages
         )
-        starts = timeline.last_backward_start_s_S.tolist()
         ends = zip(starts, exchanges, update_s, strict=True)
         return _Run(
             samples=samples,
             placement=placement,
+            compute_s=compute_s,
             send_s=send_s,
-            timeline=timeline,
             exchanges=exchanges,
             update_s=update_s,
             stage_end_s=tuple(start + link.finish_s + update for start, link, update in ends),
@@ -183,7 +191,7 @@ class Predictor:
         self, plan: Plan, run: _Run, s: int, step_s: float, memory: Memory
     ) -> StagePrediction:
         stage = plan.stages[s]
-        forward, backward = self.costs.compute_s(stage.layers, run.samples[s], stage.recompute)
+        forward, backward = run.compute_s[s]
         compute = plan.microbatches * (forward + backward)
         exposed = max(0.0, run.exchanges[s].finish_s - backward)
         return StagePrediction(

@@ -10,6 +10,9 @@ from typing import Literal
 from autoplan.documents import STRICT, identity
 from autoplan.errors import require
 
+MAX_DEVICES = 100_000
+"""More than any training cluster has; keeps a mistyped number from exhausting memory."""
+
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Collective = Literal["all_reduce", "all_gather"]
 
@@ -121,6 +124,9 @@ class Cluster:
         """Refuses clusters without devices, and several nodes without a network."""
         require(self.nodes >= 1, "nodes", self.nodes, "at least 1")
         require(self.devices_per_node >= 1, "devices_per_node", self.devices_per_node, "at least 1")
+        sound = self.nodes * self.devices_per_node <= MAX_DEVICES
+        allowed = f"at most {MAX_DEVICES} devices in all"
+        require(sound, "nodes", self.nodes, allowed)
         require(self.nics_per_node >= 1, "nics_per_node", self.nics_per_node, "at least 1")
         sound = self.nodes == 1 or self.inter_node is not None
         require(sound, "inter_node", None, f"a link, since there are {self.nodes} nodes")

@@ -50,11 +50,11 @@ def profile(
     (`readings.steady_readings`). The model and one batch of activations must fit the device.
 
     The clock: on a GPU the wall clock around a synchronised device. On a CPU with one compute
-    thread, the CPU seconds of that thread: foreign load stretches the wall clock by factors but
-    hardly moves this one, and on a quiet machine both agree (facts/realruns.md, 0 and 3f). With
-    more threads the wall clock, as no sum of CPU seconds says how long the slowest thread took;
-    then the machine must be quiet. The notes of the result say which clock it was and how far
-    the other one is from it.
+    thread, the CPU seconds of that thread: time that other processes take from it does not count,
+    and on a quiet machine both clocks agree to 2 % (facts/realruns.md, 0 and 3f). With more
+    threads the wall clock, as no sum of CPU seconds says how long the slowest thread took; then
+    the machine must be quiet. The notes of the result say which clock it was and how far the
+    other one is from it. On a shared host 7 repeats leave several per cent of noise; 40 left 1 %.
 
     Bytes per sample are those at the largest size divided by its samples: exact where memory is
     tightest; a part that does not grow with the microbatch is thereby spread over its samples.
@@ -123,10 +123,7 @@ def _measure(
     device: Device,
     tell: Callable[[str], None],
 ) -> tuple[Readings, dict[Call, int]]:
-    """Runs the rounds: seconds, and bytes at the largest size, of every call.
-
-    This is done with Python's garbage collector kept out of the measured calls.
-    """
+    """Seconds of every call, and its bytes at the largest size; no garbage collection meanwhile."""
     batches = {n: model.batch(n) for n in sizes}
     largest = sizes[-1]
     for layer in model.layers:

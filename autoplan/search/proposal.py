@@ -19,7 +19,7 @@ from autoplan.search.layout import Layout
 from autoplan.search.space import SearchSpace, SpaceDomain
 
 UNIFORM, COMPUTE, COMMUNICATION, BOUND = "uniform", "compute", "communication", "bound"
-_SHIFTED_REPLICAS = 8
+_SHIFTED_REPLICAS = 4
 """Stages whose replicas a proposal shifts; more would only slow the sampler down."""
 
 

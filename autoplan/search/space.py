@@ -19,6 +19,10 @@ Cuts = Literal["uniform", "balanced", "open"]
 PolicyName = Literal["layerwise", "single", "threshold", "exact"]
 
 
+MOST_MICROBATCHES = 1024
+"""Microbatches that a space allows where it names none: bubbles are long gone by then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
     """The open knobs. A list holds the values allowed; an empty one allows all that are valid."""
@@ -37,7 +41,8 @@ class SearchSpace:
     cut_shift: int = 3
     """With open cuts, how many layers a proposal moves a cut away from a balanced partition."""
     microbatches: tuple[int, ...] = ()
-    """Numbers of microbatches per step."""
+    """Numbers of microbatches per step; an empty list allows all divisors of the batch up to
+    MOST_MICROBATCHES."""
     schedules: tuple[Schedule, ...] = ("1f1b", "gpipe")
     """Schedules."""
     rank_orders: tuple[RankOrder, ...] = ("replica", "stage")
@@ -89,7 +94,7 @@ class SearchSpace:
         splits = tuple(
             m
             for m in divisors(global_batch)
-            if (not self.microbatches or m in self.microbatches)
+            if (m in self.microbatches if self.microbatches else m <= MOST_MICROBATCHES)
             and any((global_batch // m) % r == 0 for r in replicas)
         )
         allowed = (

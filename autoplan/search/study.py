@@ -60,7 +60,7 @@ class SearchStudy:
             earlier = self._persisted.get_trials(states=(TrialState.COMPLETE,))
         self.num_earlier = len(earlier)
         sampler = optuna.samplers.TPESampler(
-            seed=(seed + self.num_earlier) % 2**32, n_startup_trials=_STARTUP_TRIALS, group=True
+            seed=(seed + self.num_earlier) % 2**32, n_startup_trials=_STARTUP_TRIALS
         )
         self._memory = optuna.create_study(direction="minimize", sampler=sampler)
         self._memory.add_trials(earlier)

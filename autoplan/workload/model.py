@@ -40,7 +40,6 @@ class Layer:
         """Refuses negative and non-finite figures."""
         require(bool(self.name.strip()), "name", self.name, "a name")
         for name in (
-            "gradient_elements",
             "parameter_bytes",
             "stash_bytes_per_sample",
             "workspace_bytes_per_sample",

@@ -27,6 +27,8 @@ from autoplan.workload.units import (
 LARGEST_AMOUNT = 1e18
 """Bound of every time and size in a file, so that no sum of them overflows."""
 
+_LISTED_LAYERS = 6
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
@@ -187,19 +189,37 @@ def workload_of(
         InputError: the graph has a cycle.
     """
     laid = chain(graph)
-    calls = [
-        curve.seconds[0] for layer in graph.layers for curve in (layer.forward, layer.backward)
-    ]
-    samples = graph.layers[0].forward.samples[0]
+    layers = tuple(graph.layers[node] for node in laid.order)
+    calls_s = [layer.forward.seconds[0] + layer.backward.seconds[0] for layer in layers]
+    samples = layers[0].forward.samples[0]
     sent_bytes = samples * math.fsum(t.bytes_per_sample for t in graph.tensors if t.consumers)
-    notes = (*notes, *imbalance_notes(math.fsum(calls), sent_bytes, bytes_per_s))
     return Workload(
         name=document.name,
         sample=sample,
-        layers=tuple(graph.layers[node] for node in laid.order),
+        layers=layers,
         cut_bytes_per_sample=laid.cut_bytes_per_sample,
-        provenance=document.provenance(*notes),
+        provenance=document.provenance(
+            *notes,
+            *imbalance_notes(math.fsum(calls_s), sent_bytes, bytes_per_s),
+            *_free_cut_notes(layers, calls_s, laid.cut_bytes_per_sample),
+        ),
     )
+
+
+def _free_cut_notes(
+    layers: Sequence[Layer], calls_s: Sequence[float], cuts: Sequence[float]
+) -> tuple[str, ...]:
+    """A warning where nothing crosses a cut between layers that compute: a planner cuts there.
+
+    PipeDream's nasnetalarge states an output of 0 bytes for its last View and AvgPool2d.
+    """
+    busy = [i for i, call_s in enumerate(calls_s) if call_s > 0] or [0]
+    free = [layers[i].name for i in range(busy[0] + 1, busy[-1] + 1) if not cuts[i]]
+    if not free:
+        return ()
+    more = ", ..." if len(free) > _LISTED_LAYERS else ""
+    names = ", ".join(free[:_LISTED_LAYERS]) + more
+    return (f"warning: the file gives 0 bytes to what crosses the cuts before {names}",)
 
 
 def require_amount(field: str, value: float) -> None:
