@@ -8,6 +8,9 @@ from typing import Any
 
 from autoplan.documents import plain
 
+ROUNDING = 1e-9
+"""Relative differences below this are sums taken in another order."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
@@ -77,7 +80,10 @@ class Prediction:
     @property
     def gap(self) -> float:
         """How far the plan can be from the best one: step / bound - 1; 0 is proven optimal."""
-        return self.step_s / self.lower_bound_s - 1 if self.lower_bound_s > 0 else math.inf
+        if self.lower_bound_s <= 0:
+            return math.inf
+        gap = self.step_s / self.lower_bound_s - 1
+        return 0.0 if abs(gap) < ROUNDING else gap
 
     @property
     def missing_bytes(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import small_experiment
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -25,3 +26,17 @@ def shared_facts() -> Path:
     if not folder.is_dir():
         pytest.skip("the reference results (../shared/facts) are not on this machine")
     return folder
+
+
+@pytest.fixture
+def experiment_path(tmp_path: Path) -> Path:
+    """An experiment file that a search can run in a second."""
+    return small_experiment.write(tmp_path)
+
+
+@pytest.fixture
+def experiment(experiment_path: Path):
+    """That experiment, loaded."""
+    from autoplan.search.experiment import load_experiment
+
+    return load_experiment(experiment_path)

@@ -54,7 +54,7 @@ def profile(
     and on a quiet machine both clocks agree to 2 % (facts/realruns.md, 0 and 3f). With more
     threads the wall clock, as no sum of CPU seconds says how long the slowest thread took; then
     the machine must be quiet. The notes of the result say which clock it was and how far the
-    other one is from it. On a shared host 7 repeats leave several per cent of noise; 40 left 1 %.
+    other one is from it. On a shared host 7 repeats leave several per cent of noise, 40 one or two.
 
     Bytes per sample are those at the largest size divided by its samples: exact where memory is
     tightest; a part that does not grow with the microbatch is thereby spread over its samples.

@@ -7,6 +7,7 @@ import math
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _NOTHING_S = 1e-12
 """Less than this is the rounding of a difference."""
+_LEAST_SHARE = 1e-4
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
@@ -38,7 +39,9 @@ def count(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """12.3 %, 0 %."""
+    """12.3 %, 0 %, < 0.01 %."""
+    if 0 < share < _LEAST_SHARE:
+        return "< 0.01 %"
     return "0 %" if share == 0 else f"{_digits(100 * share)} %"
 
 

@@ -92,7 +92,7 @@ def show_result(result: SearchResult, out: Console) -> None:
     if known:
         name, best = min(known.items(), key=lambda item: item[1].step_s)
         ratio = best.step_s / step_s
-        out.print(f"[bold]{ratio:.3g} times as fast[/] as the best default, {name}")
+        out.print(f"[bold]{ratio:.2f} times as fast[/] as the best default, {name}")
     out.print()
     out.print(_baseline_table(result))
     out.print()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from autoplan.errors import NothingFeasibleError
 from autoplan.plan import Plan
 from autoplan.predict import Predictor
-from autoplan.prediction import Prediction
+from autoplan.prediction import ROUNDING, Prediction
 from autoplan.search.experiment import Budget, Experiment
 from autoplan.search.heuristics import Baseline, baselines
 from autoplan.search.proposal import Proposer
@@ -203,7 +203,7 @@ class _Search:
     def _proven(self) -> bool:
         """Whether the best plan reaches the bound, so that nothing better exists."""
         bound = self.predictor.lower_bound_s
-        return self.best is not None and self.best.score.step_s <= bound * (1 + 1e-12)
+        return self.best is not None and self.best.score.step_s <= bound * (1 + ROUNDING)
 
     def _report(self, study: SearchStudy) -> None:
         if self.on_progress is not None:

@@ -153,11 +153,13 @@ class SearchStudy:
 def _parsed(storage: str) -> sqlalchemy.URL:
     """The URL of a storage, or an InputError that does not show a password."""
     try:
-        return sqlalchemy.engine.make_url(storage)
+        url = sqlalchemy.engine.make_url(storage)
+        url.get_dialect()
     except (sqlalchemy.exc.ArgumentError, ValueError):
         scheme = storage.split("://")[0] + "://..." if "://" in storage else storage
         allowed = "a database URL such as sqlite:///study.db or postgresql+psycopg://user@host/name"
         raise InputError("storage", scheme, allowed) from None
+    return url
 
 
 def _make_folder(url: sqlalchemy.URL) -> None:

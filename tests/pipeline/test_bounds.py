@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+from builders import (
+    cluster,
+    layer,
+    random_cluster,
+    random_job,
+    random_plan,
+    random_workload,
+    stage,
+    workload,
+)
+
+from autoplan import Job, Plan
+from autoplan.cluster import MeasuredCollective
+from autoplan.cluster.placement import place
+from autoplan.gradsync.grouping import POLICIES, policy_named
+from autoplan.pipeline.bounds import BoundProblem, step_bound
+from autoplan.predict import Predictor
+
+
+def regrouped(plan, predictor, policy):
+    """The same plan with the gradient groups that a policy makes."""
+    job, costs = predictor.job, predictor.costs
+    replicas = tuple(stage.replicas for stage in plan.stages)
+    shapes = place(predictor.cluster, replicas, plan.rank_order).groups
+    samples = job.global_batch // plan.microbatches
+    stages = (
+        dataclasses.replace(
+            stage, groups=costs.grouped(stage.layers, samples / stage.replicas, shape, policy)
+        )
+        for stage, shape in zip(plan.stages, shapes, strict=True)
+    )
+    return dataclasses.replace(plan, stages=tuple(stages))
+
+
+def test_no_plan_of_thousands_is_faster_than_the_bound():
+    rng = random.Random(5)
+    tight = 0
+    for _ in range(250):
+        model, where, job = random_workload(rng), random_cluster(rng), random_job(rng)
+        predictor = Predictor(model, where, job)
+        for _ in range(8):
+            plan = random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
+            policies = [policy_named(name, cap_bytes=40) for name in POLICIES]
+            plans = [plan, *(regrouped(plan, predictor, policy) for policy in policies)]
+            step_s = min(predictor.score(each).step_s for each in plans)
+            bound_s = predictor.bound(plan.microbatches).step_s
+            assert bound_s <= step_s * (1 + 1e-12)
+            assert predictor.lower_bound_s <= bound_s
+            tight += bound_s >= step_s * (1 - 1e-12)
+    assert tight >= 100
+
+
+def test_bound_holds_where_tables_replace_the_formulas():
+    rng = random.Random(6)
+    for _ in range(100):
+        model, job = random_workload(rng), random_job(rng)
+        seconds = tuple(sorted(rng.uniform(0.01, 3) for _ in range(2)))
+        measured = tuple(
+            MeasuredCollective(
+                collective="all_reduce",
+                devices=devices,
+                nodes=nodes,
+                size_bytes=(8.0, 90.0),
+                seconds=seconds,
+            )
+            for devices in (2, 3)
+            for nodes in (1, 2)
+        )
+        where = dataclasses.replace(random_cluster(rng), measured=measured)
+        predictor = Predictor(model, where, job)
+        for _ in range(5):
+            plan = random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
+            bound_s = predictor.bound(plan.microbatches).step_s
+            assert bound_s <= predictor.score(plan).step_s * (1 + 1e-12)
+
+
+def random_problem(rng):
+    layers, choices = rng.randint(1, 5), rng.sample([1, 2, 3], rng.randint(1, 3))
+    shape = (len(choices), layers)
+    receive = np.array([[rng.uniform(0, 2) for _ in range(layers + 1)] for _ in choices])
+    receive[:, [0, -1]] = 0.0
+
+    def exchange(replicas):
+        alpha, beta = rng.uniform(0, 1), rng.uniform(0, 0.2)
+        return lambda x: np.where(x > 0, (replicas > 1) * (alpha + beta * x), 0.0)
+
+    return BoundProblem(
+        replicas_R=sorted(choices),
+        forward_s_RL=np.array([rng.uniform(0, 3) for _ in range(np.prod(shape))]).reshape(shape),
+        backward_s_RL=np.array([rng.uniform(0, 3) for _ in range(np.prod(shape))]).reshape(shape),
+        receive_s_RC=receive,
+        elements_L=np.array([rng.choice([0.0, rng.uniform(0, 40)]) for _ in range(layers)]),
+        communicate_R=[exchange(replicas) for replicas in sorted(choices)],
+        optimizer_s_per_element=rng.choice([0.0, 0.05]),
+        microbatches=rng.randint(1, 6),
+        devices=rng.randint(max(choices), 6),
+    )
+
+
+def stage_term(problem, first, end, r):
+    """The least step that a stage imposes, in the words of `step_bound`."""
+    forward, backward, m = problem.forward_s_RL, problem.backward_s_RL, problem.microbatches
+    least_receive = problem.receive_s_RC[:, first].min()
+    fill = forward[:, :first].min(axis=0).sum()
+    drain = backward[:, :first].min(axis=0).sum() + least_receive
+    once = forward[r, first:end].sum() + backward[r, first:end].sum()
+    by_compute = fill + least_receive + m * once
+    by_transfers = fill + m * problem.receive_s_RC[r, first] + once
+    exchange = problem.communicate_R[r]
+    elements = problem.elements_L[first:end]
+    whole = exchange(elements.sum()) - backward[r, first : end - 1].sum()
+    update = elements.sum() * problem.optimizer_s_per_element
+    exposed = max(exchange(elements[0]), whole) + update
+    return max(by_compute, by_transfers) + max(drain, exposed)
+
+
+def test_bound_is_the_least_of_its_own_formula_over_all_partitions():
+    rng = random.Random(7)
+    for _ in range(150):
+        problem = random_problem(rng)
+        layers, steps = problem.elements_L.size, {}
+        for stages in range(1, layers + 1):
+            for cuts in combinations(range(1, layers), stages - 1):
+                for chosen in product(range(len(problem.replicas_R)), repeat=stages):
+                    replicas = tuple(problem.replicas_R[r] for r in chosen)
+                    if sum(replicas) <= problem.devices:
+                        bounds = (0, *cuts, layers)
+                        steps[bounds, replicas] = max(
+                            stage_term(problem, first, end, r)
+                            for (first, end), r in zip(pairwise(bounds), chosen, strict=True)
+                        )
+        bound = step_bound(problem)
+        assert bound.step_s == pytest.approx(min(steps.values()), rel=1e-12)
+        reached = steps[bound.bounds, bound.replicas]
+        assert reached == pytest.approx(bound.step_s, rel=1e-12)
+
+
+def test_bound_is_reached_by_a_single_layer_on_one_device():
+    model, where = workload([layer(3.0, 5.0, gradient_elements=7)]), cluster()
+    predictor = Predictor(model, where, Job(global_batch=6, optimizer_s_per_element=0.5))
+    for microbatches in (1, 2, 3, 6):
+        plan = Plan(stages=(stage(0, 1),), microbatches=microbatches)
+        prediction = predictor.predict(plan)
+        assert prediction.step_s == pytest.approx(6 * 8.0 + 3.5, rel=1e-12)
+        assert predictor.bound(microbatches).step_s == prediction.step_s
+        assert prediction.gap == 0

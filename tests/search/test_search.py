@@ -1,0 +1,201 @@
+import dataclasses
+import json
+import math
+import sqlite3
+
+import optuna
+import pytest
+
+import autoplan
+from autoplan.errors import InputError, NothingFeasibleError, StorageError
+from autoplan.plan import load_plan
+from autoplan.predict import Predictor
+from autoplan.search.heuristics import baselines
+from autoplan.search.proposal import Proposer
+from autoplan.search.run import search
+
+
+def budgeted(experiment, **changes):
+    return dataclasses.replace(experiment, budget=dataclasses.replace(experiment.budget, **changes))
+
+
+def moved(experiment, folder):
+    return dataclasses.replace(experiment, output=folder)
+
+
+def test_the_plan_found_is_at_least_as_good_as_every_heuristic(experiment):
+    result = search(experiment)
+    assert result.prediction.feasible
+    for name, prediction in result.baselines.items():
+        assert prediction is None or result.prediction.step_s <= prediction.step_s, name
+    assert {name for name, found in result.baselines.items() if found} >= {
+        "uniform-layers", "balanced-compute", "balanced-communication", "data-parallel",
+    }  # fmt: skip
+
+
+def test_the_saved_plan_predicts_the_same_step_to_the_last_digit(experiment):
+    result = search(experiment)
+    plan = load_plan(result.plan_path)
+    assert plan == result.plan
+    again = autoplan.predict(experiment.workload, experiment.cluster, experiment.job, plan)
+    assert again.step_s == result.prediction.step_s
+    assert again.stages == result.prediction.stages
+
+
+def test_the_same_seed_gives_the_same_plan_and_history(experiment, tmp_path):
+    histories = []
+    for run in ("a", "b"):
+        result = search(moved(experiment, tmp_path / run))
+        study = optuna.load_study(
+            study_name="small", storage=f"sqlite:///{tmp_path / run / 'study.db'}"
+        )
+        histories.append([(t.params, t.value) for t in study.get_trials()])
+        histories[-1].append(result.plan.sha256)
+    assert histories[0] == histories[1]
+
+
+def test_another_seed_proposes_something_else(experiment, tmp_path):
+    parameters = []
+    for seed in (0, 1):
+        changed = budgeted(moved(experiment, tmp_path / str(seed)), seed=seed)
+        search(changed)
+        storage = f"sqlite:///{tmp_path / str(seed) / 'study.db'}"
+        trials = optuna.load_study(study_name="small", storage=storage).get_trials()
+        parameters.append([t.params for t in trials])
+    assert parameters[0] != parameters[1]
+
+
+def test_a_study_goes_on_where_it_stopped(experiment):
+    first = search(budgeted(experiment, trials=12))
+    second = search(budgeted(experiment, trials=20))
+    assert (first.trials, second.trials) == (12, 20)
+    assert second.prediction.step_s <= first.prediction.step_s
+    storage = f"sqlite:///{experiment.output / 'study.db'}"
+    study = optuna.load_study(study_name="small", storage=storage)
+    assert len(study.get_trials()) == 20
+
+
+def test_a_finished_study_is_only_read(experiment):
+    first = search(experiment)
+    again = search(experiment)
+    assert again.trials == first.trials
+    assert again.prediction.step_s <= first.prediction.step_s
+    assert again.stopped_by == "trials"
+
+
+def test_a_changed_experiment_under_the_same_study_is_refused_with_what_differs(experiment):
+    search(budgeted(experiment, trials=2))
+    job = dataclasses.replace(experiment.job, global_batch=32)
+    with pytest.raises(InputError, match="job changed"):
+        search(dataclasses.replace(experiment, job=job))
+
+
+def test_the_database_holds_feasible_minimum_and_constraints(experiment):
+    result = search(experiment)
+    study = optuna.load_study(
+        study_name="small", storage=f"sqlite:///{experiment.output / 'study.db'}"
+    )
+    trials = study.get_trials()
+    assert len(trials) == result.trials
+    feasible = [t.value for t in trials if t.constraints["missing_bytes"] <= 0]
+    # The last climb from the best plan is not a trial, so the result may be below all of them.
+    assert result.prediction.step_s <= min(feasible)
+    assert all(math.isfinite(t.value) for t in trials)
+    assert all(t.user_attrs["plan"]["schema"] == "autoplan-plan/1" for t in trials)
+
+
+def test_the_bound_is_below_every_plan_that_was_tried(experiment):
+    result = search(experiment)
+    with sqlite3.connect(experiment.output / "study.db") as database:
+        least = database.execute("select min(value) from trial_values").fetchone()[0]
+    assert result.prediction.lower_bound_s <= least * (1 + 1e-9)
+
+
+def test_plans_that_do_not_fit_are_never_the_result(experiment):
+    device = dataclasses.replace(experiment.cluster.device, memory_bytes=1.2e8)
+    cluster = dataclasses.replace(experiment.cluster, device=device)
+    result = search(dataclasses.replace(experiment, cluster=cluster))
+    assert result.prediction.feasible
+    assert result.prediction.missing_bytes == 0
+    assert None in result.baselines.values()
+
+
+def test_nothing_that_fits_says_how_much_is_missing(experiment):
+    device = dataclasses.replace(experiment.cluster.device, memory_bytes=1e6)
+    cluster = dataclasses.replace(experiment.cluster, device=device)
+    with pytest.raises(NothingFeasibleError, match=r"none of \d+ plans fits; the closest lacks"):
+        search(budgeted(dataclasses.replace(experiment, cluster=cluster), trials=5))
+    assert not (experiment.output / "best-plan.json").exists()
+
+
+def test_a_single_layer_on_one_device_is_proven_optimal(experiment):
+    workload = dataclasses.replace(
+        experiment.workload,
+        layers=experiment.workload.layers[:1],
+        cut_bytes_per_sample=(0.0, 0.0),
+    )
+    cluster = dataclasses.replace(experiment.cluster, nodes=1, devices_per_node=1)
+    result = search(dataclasses.replace(experiment, workload=workload, cluster=cluster))
+    assert result.stopped_by == "optimal"
+    assert result.gap == 0
+
+
+def test_interrupting_keeps_the_best_plan_and_the_trials(experiment):
+    def interrupt(progress):
+        if progress.trials == 9:
+            raise KeyboardInterrupt
+
+    result = search(experiment, on_progress=interrupt)
+    assert result.stopped_by == "interrupted"
+    assert load_plan(result.plan_path) == result.plan
+    storage = f"sqlite:///{experiment.output / 'study.db'}"
+    assert len(optuna.load_study(study_name="small", storage=storage).get_trials()) == 9
+
+
+def test_time_ends_a_search(experiment):
+    result = search(budgeted(experiment, trials=100_000, seconds=1.0))
+    assert result.stopped_by == "time"
+    assert result.seconds < 10
+
+
+def test_a_file_that_is_not_a_database_is_a_storage_error(experiment):
+    experiment.output.mkdir()
+    database = experiment.output / "study.db"
+    database.write_bytes(b"not a database" * 100)
+    with pytest.raises(StorageError, match=r"study\.db"):
+        search(experiment)
+    assert database.read_bytes() == b"not a database" * 100
+
+
+@pytest.mark.parametrize("url", ["nonsense", "nodb://user:secret@host/x", "://"])
+def test_a_bad_storage_url_is_one_line_without_the_password(experiment, url):
+    with pytest.raises(InputError) as error:
+        search(experiment, storage=url)
+    assert error.value.field == "storage"
+    assert "secret" not in str(error.value)
+    assert not experiment.output.exists()
+
+
+def test_heuristics_stay_inside_the_space(experiment):
+    space = dataclasses.replace(experiment.space, stages=(4,), microbatches=(8,))
+    predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
+    proposer = Proposer(predictor, space)
+    found = baselines(predictor, proposer)
+    assert found["data-parallel"] is None
+    plan = found["uniform-layers"].plan
+    assert len(plan.stages) == 4
+    assert plan.microbatches == 8
+    assert plan.cuts == (2, 4, 6)
+
+
+def test_the_callable_package_and_its_json_document(experiment):
+    result = autoplan.search(experiment)
+    document = result.to_document()
+    assert set(document) >= {
+        "study", "storage", "trials", "candidates", "seconds", "best", "baselines",
+    }  # fmt: skip
+    prediction = document["best"]["prediction"]
+    assert set(prediction) >= {"step_s", "lower_bound_s", "gap", "stages"}
+    from autoplan.documents import plain
+
+    assert json.loads(json.dumps(plain(document), allow_nan=False))
