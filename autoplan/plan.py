@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from autoplan.documents import STRICT, build_json, identity, pretty_json, read_bytes, write_atomic
-from autoplan.errors import InputError, require
+from autoplan.errors import InputError, require, words
 
 Schedule = Literal["gpipe", "1f1b"]
 RankOrder = Literal["replica", "stage"]
@@ -62,7 +62,7 @@ class Stage:
             require(sound, f"groups[{i}].layers", list(group.layers), allowed)
             end = group.layers[0]
         missing = f"groups that reach down to layer {first}, the first of the stage"
-        require(end == first, "groups", f"layers down to {end}", missing)
+        require(end == first, "groups", words(f"layers down to {end}"), missing)
 
     @property
     def num_layers(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from autoplan import Cluster, CostCurve, Device, GradientGroup, Job, Layer, Link, Plan, Stage
 from autoplan import Workload as Model
 from autoplan.predict import divisors
@@ -106,12 +108,12 @@ def random_plan(rng, num_layers, num_devices, global_batch):
     bounds = [0, *cuts, num_layers]
     free = num_devices - num_stages
     stages = []
-    for first, end in zip(bounds, bounds[1:], strict=False):
+    for first, end in pairwise(bounds):
         replicas = rng.choice([r for r in divisors(samples) if r <= free + 1])
         free -= replicas - 1
         ends = sorted(rng.sample(range(first + 1, end), rng.randint(0, end - first - 1)))
         edges = [first, *ends, end]
-        groups = list(zip(edges, edges[1:], strict=False))[::-1]
+        groups = list(pairwise(edges))[::-1]
         stages.append(
             stage(first, end, groups, replicas=replicas, recompute=rng.random() < 0.3),
         )

@@ -32,11 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     experiment = load_experiment(arguments.experiment)
     plan = load_plan(arguments.plan)
-    workload = experiment.workload
-    domain = experiment.space.domain(
-        len(workload.layers), experiment.cluster.num_devices, experiment.job.global_batch
+    predictor = Predictor(
+        experiment.workload, experiment.cluster, experiment.job, experiment.domain().bound
     )
-    predictor = Predictor(workload, experiment.cluster, experiment.job, domain.bound)
     try:
         prediction = predictor.predict(plan)
     except InputError as error:

@@ -11,7 +11,7 @@ from autoplan.cluster import Cluster, load_cluster, resolve_cluster
 from autoplan.documents import STRICT, build, toml_value
 from autoplan.errors import InputError, require, words
 from autoplan.job import Job
-from autoplan.search.space import SearchSpace, build_space, load_space
+from autoplan.search.space import SearchSpace, SpaceDomain, build_space, load_space
 from autoplan.workload import ReadOptions, Workload, load_workload
 
 
@@ -87,6 +87,11 @@ class Experiment:
     output: Path
     """Folder for the plan and the database."""
 
+    def domain(self) -> SpaceDomain:
+        """What the space leaves open here; raises InputError where that is nothing."""
+        layers, devices = len(self.workload.layers), self.cluster.num_devices
+        return self.space.domain(layers, devices, self.job.global_batch)
+
     @property
     def identities(self) -> dict[str, str]:
         """sha256 of each part that decides what a plan's score means."""
@@ -105,7 +110,7 @@ def load_experiment(path: str | Path) -> Experiment:
     cluster = _part(document, "cluster", source)
     space = document.pop("space", "default")
     head = build(_Document, document, source)
-    return Experiment(
+    experiment = Experiment(
         name=head.name,
         workload=_workload(head.workload, folder, source),
         cluster=_cluster(cluster, folder, source),
@@ -114,6 +119,11 @@ def load_experiment(path: str | Path) -> Experiment:
         budget=head.budget,
         output=folder / (head.output or f"runs/{head.name}"),
     )
+    try:
+        experiment.domain()
+    except InputError as error:
+        raise error.inside(source, "space") from None
+    return experiment
 
 
 def _part(document: dict[str, Any], name: str, source: str) -> Any:

@@ -16,7 +16,7 @@ from autoplan.cluster.placement import place
 from autoplan.pipeline.partition import balanced_bounds, uniform_bounds
 from autoplan.predict import Predictor
 from autoplan.search.layout import Layout
-from autoplan.search.space import SearchSpace, SpaceDomain
+from autoplan.search.space import SearchSpace
 
 UNIFORM, COMPUTE, COMMUNICATION, BOUND = "uniform", "compute", "communication", "bound"
 _SHIFTED_REPLICAS = 4
@@ -41,9 +41,7 @@ class Proposer:
         self.predictor, self.space = predictor, space
         num_layers = len(predictor.workload.layers)
         self.num_layers, self.num_devices = num_layers, predictor.cluster.num_devices
-        self.domain: SpaceDomain = space.domain(
-            num_layers, self.num_devices, predictor.job.global_batch
-        )
+        self.domain = space.domain(num_layers, self.num_devices, predictor.job.global_batch)
         self.bases = {
             "uniform": (UNIFORM,),
             "balanced": (COMPUTE, COMMUNICATION),

@@ -39,6 +39,8 @@ class Layer:
     def __post_init__(self) -> None:
         """Refuses negative and non-finite figures."""
         require(bool(self.name.strip()), "name", self.name, "a name")
+        elements = self.gradient_elements
+        require(0 <= elements <= 2**53, "gradient_elements", elements, "0 to 2^53")
         for name in (
             "parameter_bytes",
             "stash_bytes_per_sample",

@@ -95,9 +95,7 @@ def test_equals_an_independent_relaxation_with_and_without_exclusive_links(case)
     backward = [[start["b", s, m] for m in shape[1]] for s in shape[0]]
     np.testing.assert_allclose(timeline.forward_start_s_SM, forward, rtol=1e-12)
     np.testing.assert_allclose(timeline.backward_start_s_SM, backward, rtol=1e-12)
-    ends = [
-        max(backward[s]) + case["backward_s"][s] + case["optimizer_s"][s] for s in shape[0]
-    ]
+    ends = [max(backward[s]) + case["backward_s"][s] + case["optimizer_s"][s] for s in shape[0]]
     assert timeline.step_s == pytest.approx(max(ends), rel=1e-12)
 
 
@@ -108,15 +106,11 @@ def test_equals_paddles_pipeline_simulation_on_400_random_instances():
     rng = random.Random(2)
     for case in range(400):
         stages, microbatches = rng.randint(1, 8), rng.randint(1, 32)
-        model = CostModel(
-            pipeline_config=[[s] for s in range(stages)], microbatch_num=microbatches
-        )
+        model = CostModel(pipeline_config=[[s] for s in range(stages)], microbatch_num=microbatches)
         model.fwd_time = [rng.choice([1.0, rng.uniform(0, 9)]) for _ in range(stages)]
         model.bwd_time = [rng.choice([2.0, rng.uniform(0, 9)]) for _ in range(stages)]
         model.optim_time = [rng.uniform(0, 9) * (case % 2) for _ in range(stages)]
-        ours = simulate(
-            model.fwd_time, model.bwd_time, microbatches, optimizer_s=model.optim_time
-        )
+        ours = simulate(model.fwd_time, model.bwd_time, microbatches, optimizer_s=model.optim_time)
         assert ours.step_s == pytest.approx(model.get_pipeline_time(), rel=1e-9)
 
 
