@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import tomllib
 import types
@@ -37,22 +38,21 @@ def read_bytes(path: str | Path) -> bytes:
     """
     source = str(path)
     try:
-        size = os.stat(path).st_size
-        if not os.path.isfile(path):
-            raise InputError(
-                "", words("something that is not a regular file"), "a file", source=source
-            )
-        if size > MAX_BYTES:
-            raise InputError(
-                "", words(f"{size} bytes"), f"at most {MAX_BYTES} bytes", source=source
-            )
-        data = Path(path).read_bytes()
+        status = os.stat(path)
+        regular = stat.S_ISREG(status.st_mode)
+        usable = regular and status.st_size <= MAX_BYTES
+        data = Path(path).read_bytes() if usable else b""
     except FileNotFoundError:
         raise InputError("", words("no such file"), "an existing file", source=source) from None
     except (OSError, ValueError) as error:
-        raise InputError(
-            "", words(f"an unreadable file ({error})"), "a file", source=source
-        ) from None
+        found = words(f"an unreadable file ({error})")
+        raise InputError("", found, "a file", source=source) from None
+    if not regular:
+        found = words("something that is not a regular file")
+        raise InputError("", found, "a file", source=source)
+    if not usable:
+        found = words(f"{status.st_size} bytes")
+        raise InputError("", found, f"at most {MAX_BYTES} bytes", source=source)
     if not data.strip():
         raise InputError("", words("an empty file"), "a document", source=source)
     return data
@@ -98,7 +98,7 @@ def toml_value(path: str | Path) -> dict[str, Any]:
     text = decode(read_bytes(path), str(path))
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: broken, or too many digits
         found = words(f"broken TOML ({error})")
         raise InputError("", found, "a TOML document", source=str(path)) from None
 
@@ -248,25 +248,22 @@ def write_atomic(path: str | Path, text: str) -> None:
         InputError: the place cannot be written.
     """
     target = Path(path)
+    temporary = ""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise InputError(
-            "", words(str(error)), "a place that can be written", source=str(path)
-        ) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            # Lone surrogates (from file names) become the escapes that JSON reads back.
+            stream.write(text.encode("utf-8", "backslashreplace"))
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise InputError(
-            "", words(str(error)), "a place that can be written", source=str(path)
-        ) from None
+    except (OSError, ValueError) as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        found = words(f"a failure to write ({error})")
+        raise InputError("", found, "a place that can be written", source=str(path)) from None
 
 
 def _umask() -> int:

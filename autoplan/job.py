@@ -35,6 +35,9 @@ class Job:
         """Refuses batches below one sample and shares outside [0, 1)."""
         sound = 1 <= self.global_batch < 2**31
         require(sound, "global_batch", self.global_batch, "1 to 2147483647 samples")
+        known = self.optimizer in _STATES_PER_ELEMENT
+        require(known, "optimizer", self.optimizer, ", ".join(_STATES_PER_ELEMENT))
+        require(self.precision in _BYTES, "precision", self.precision, ", ".join(_BYTES))
         sound = 0 <= self.memory_headroom < 1
         require(sound, "memory_headroom", self.memory_headroom, "at least 0, below 1")
         rate = self.optimizer_s_per_element

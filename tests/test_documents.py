@@ -236,13 +236,12 @@ def test_failed_write_keeps_the_old_file_and_leaves_no_temporary(tmp_path):
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
-def test_text_that_cannot_be_encoded_keeps_the_old_file_and_leaves_no_temporary(tmp_path):
+def test_a_lone_surrogate_is_written_as_the_escape_that_json_reads_back(tmp_path):
     file = tmp_path / "plan.json"
-    write_atomic(file, "old")
-    with pytest.raises(InputError):
-        write_atomic(file, "a file name that is no UTF-8: \udcff")
-    assert file.read_text() == "old"
-    assert os.listdir(tmp_path) == ["plan.json"]
+    write_atomic(file, '"a\udcffb"')
+    assert json.loads(file.read_bytes()) == "a\udcffb"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
 
 
 def test_place_that_cannot_be_written_is_an_input_error(tmp_path):

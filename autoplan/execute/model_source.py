@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,11 @@ def require_paddle() -> Any:
         InputError: it is not installed, or does not start.
     """
     try:
-        return importlib.import_module("paddle")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # advice on compiling extensions, which nobody does here
+            return importlib.import_module("paddle")
     except ImportError as error:
         found = words(f"no usable paddle ({complaint(error)})")
         allowed = "an installed framework: pip install 'autoplan[paddle]'"

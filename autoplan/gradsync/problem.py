@@ -66,6 +66,15 @@ def finish_s(problem: GroupingProblem, groups: Groups) -> float:
         compute += sum(problem.backward_s[layer] for layer in group)
         elements = sum(problem.elements[layer] for layer in group)
         if elements > 0:
-            compute += problem.sparsify(elements) if problem.sparsify else 0.0
-            link = max(link, compute) + problem.communicate(elements)
+            if problem.sparsify is not None:
+                compute += _priced("sparsify", problem.sparsify, elements)
+            link = max(link, compute) + _priced("communicate", problem.communicate, elements)
     return max(compute, link)
+
+
+def _priced(name: str, cost: Cost, elements: float) -> float:
+    """A cost that is a number of seconds; NaN would vanish in a maximum."""
+    seconds = cost(elements)
+    sound = math.isfinite(seconds) and seconds >= 0
+    require(sound, f"{name}({elements:g})", seconds, "a finite number of seconds, at least 0")
+    return seconds

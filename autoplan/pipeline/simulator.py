@@ -74,7 +74,8 @@ def simulate(
     """
     stages = len(forward_s)
     require(stages >= 1, "forward_s", list(forward_s), "seconds of at least one stage")
-    require(microbatches >= 1, "microbatches", microbatches, "at least 1")
+    sound = isinstance(microbatches, int) and microbatches >= 1
+    require(sound, "microbatches", microbatches, "a whole number of at least 1")
     forward = _durations("forward_s", forward_s, stages)
     backward = _durations("backward_s", backward_s, stages)
     send_forward = _durations("send_forward_s", send_forward_s, stages - 1)

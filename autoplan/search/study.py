@@ -116,10 +116,10 @@ class SearchStudy:
         Raises:
             StorageError: the database cannot be written.
         """
-        if self._pending:
-            with self._storage_errors():
-                self._persisted.add_trials(self._pending)
-            self._pending.clear()
+        with self._storage_errors():
+            while self._pending:
+                self._persisted.add_trial(self._pending[0])
+                del self._pending[0]  # one by one, so that an interruption doubles none
 
     def _claim(self, identities: dict[str, str]) -> None:
         """Marks a new study with its experiment; refuses one of another experiment."""
