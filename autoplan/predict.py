@@ -5,46 +5,20 @@ The one place where the engines (pipeline, gradsync) meet.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autoplan.cluster import Cluster
-from autoplan.cluster.collectives import CollectiveCost, GroupShape, collective_cost
 from autoplan.cluster.placement import Placement, place
 from autoplan.job import Job
-from autoplan.pipeline.bounds import Bound, BoundProblem, step_bound
 from autoplan.pipeline.kernels import last_backward_start_s
 from autoplan.pipeline.schedule import in_flight
 from autoplan.pipeline.simulator import Timeline, simulate
 from autoplan.plan import Plan
+from autoplan.plan_bounds import PlanBounds, PlanDomain
 from autoplan.prediction import Memory, Prediction, StagePrediction
 from autoplan.stage_costs import Exchanges, StageCosts
 from autoplan.workload import Workload
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDomain:
-    """The plans that a lower bound covers; every choice that is not named here is open."""
-
-    microbatches: tuple[int, ...]
-    """Numbers of microbatches per step."""
-    replicas: tuple[int, ...]
-    """Numbers of replicas that a stage may have."""
-
-    @classmethod
-    def everything(cls, cluster: Cluster, job: Job) -> PlanDomain:
-        """All plans that the cluster can run and the batch can be split for."""
-        return cls(
-            microbatches=divisors(job.global_batch),
-            replicas=tuple(range(1, cluster.num_devices + 1)),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +56,8 @@ class Predictor:
         """Keeps the inputs; `domain` is what the lower bound covers, by default everything."""
         self.workload, self.cluster, self.job = workload, cluster, job
         self.costs = StageCosts(workload, cluster, job)
-        self.domain = domain or PlanDomain.everything(cluster, job)
-        self.bound = functools.lru_cache(maxsize=None)(self._bound)
+        self.domain = domain or PlanDomain.everything(len(workload.layers), cluster, job)
+        self.bounds = PlanBounds(self.costs, self.domain)
 
     def score(self, plan: Plan) -> Score:
         """Step time and missing memory of a valid plan; raises InputError if it does not fit."""
@@ -107,6 +81,7 @@ class Predictor:
             run.send_s,
             run.update_s,
             exclusive_links=True,
+            last_backward_s=_last_backward_s(run.compute_s, run.exchanges),
         )
         return timeline, run.exchanges
 
@@ -125,16 +100,11 @@ class Predictor:
         )
         return Prediction(
             step_s=step_s,
-            lower_bound_s=self.lower_bound_s,
+            lower_bound_s=self.bounds.certified_s(step_s),
             samples_per_s=self.job.global_batch / step_s if step_s > 0 else math.inf,
             stages=stages,
             notes=self._notes(plan, run),
         )
-
-    @property
-    def lower_bound_s(self) -> float:
-        """No plan of the domain is faster, under the model."""
-        return min(self.bound(microbatches).step_s for microbatches in self.domain.microbatches)
 
     def _run(self, plan: Plan) -> _Run:
         """Puts a plan's stages on the devices and runs its schedule."""
@@ -151,17 +121,18 @@ class Predictor:
             transfer.at(float(costs.cut_bytes_C[cut]) * per_microbatch)
             for transfer, cut in zip(placement.transfers, plan.cuts, strict=True)
         )
+        exchanges = tuple(
+            costs.exchanges(stage, n, shape)
+            for stage, n, shape in zip(plan.stages, samples, placement.groups, strict=True)
+        )
         starts = last_backward_start_s(
             [forward for forward, _ in compute_s],
             [backward for _, backward in compute_s],
             send_s,
             plan.microbatches,
             plan.schedule,
+            _last_backward_s(compute_s, exchanges),
         ).tolist()
-        exchanges = tuple(
-            costs.exchanges(stage, n, shape)
-            for stage, n, shape in zip(plan.stages, samples, placement.groups, strict=True)
-        )
         rate = costs.optimizer_s_per_element
         update_s = tuple(
             float(costs.elements_L[slice(*stage.layers)].sum()) * rate for stage in plan.stages
@@ -193,7 +164,8 @@ class Predictor:
         stage = plan.stages[s]
         forward, backward = run.compute_s[s]
         compute = plan.microbatches * (forward + backward)
-        exposed = max(0.0, run.exchanges[s].finish_s - backward)
+        exchange = run.exchanges[s]
+        exposed = max(0.0, exchange.finish_s - backward - exchange.sparsify_s)
         return StagePrediction(
             layers=stage.layers,
             replicas=stage.replicas,
@@ -202,15 +174,17 @@ class Predictor:
             backward_s=backward,
             send_forward_s=run.send_s[s] if s < len(run.send_s) else 0.0,
             compute_s=compute,
+            sparsification_s=exchange.sparsify_s,
             exposed_communication_s=exposed,
             optimizer_s=run.update_s[s],
-            bubble_s=max(0.0, step_s - compute - exposed - run.update_s[s]),
+            bubble_s=max(0.0, step_s - compute - exchange.sparsify_s - exposed - run.update_s[s]),
             memory=memory,
         )
 
     def _notes(self, plan: Plan, run: _Run) -> tuple[str, ...]:
         """What the figures assume beyond the measurements."""
-        notes = []
+        source = self.workload.provenance.notes
+        notes = [note for note in source if note.startswith("warning:")]
         for samples in sorted(set(run.samples)):
             count = self.costs.layer_seconds(samples).extrapolated
             if count:
@@ -225,69 +199,13 @@ class Predictor:
             )
         return tuple(notes)
 
-    def _bound(self, microbatches: int) -> Bound:
-        """The bound over all partitions for one number of microbatches."""
-        per_microbatch = self.job.global_batch // microbatches
-        limit = min(self.cluster.num_devices, per_microbatch)
-        replicas = [r for r in self.domain.replicas if r <= limit and per_microbatch % r == 0] or [
-            1
-        ]
-        seconds = [self.costs.layer_seconds(per_microbatch / r) for r in replicas]
-        return step_bound(
-            BoundProblem(
-                replicas_R=replicas,
-                forward_s_RL=np.stack([choice.forward_s_L for choice in seconds]),
-                backward_s_RL=np.stack([choice.backward_s_L for choice in seconds]),
-                receive_s_RC=self._least_receive_s(replicas, per_microbatch),
-                elements_L=self.costs.elements_L,
-                communicate_R=[self._least_exchange(r) for r in replicas],
-                optimizer_s_per_element=self.costs.optimizer_s_per_element,
-                microbatches=microbatches,
-                devices=self.cluster.num_devices,
-            )
-        )
 
-    def _least_receive_s(self, replicas: list[int], per_microbatch: int) -> Floats:
-        """Seconds to receive a microbatch over the best link, wherever the stages lie."""
-        links = [self.cluster.intra_node]
-        if self.cluster.nodes > 1 and self.cluster.inter_node is not None:
-            links.append(self.cluster.inter_node)
-        alpha = min(link.alpha_s for link in links)
-        bandwidth = max(link.bandwidth_bytes_per_s for link in links)
-        size_C = self.costs.cut_bytes_C * per_microbatch
-        per_replica_RC = size_C[None, :] / np.array(replicas)[:, None]
-        receive_RC = np.where(size_C > 0, alpha + per_replica_RC / bandwidth, 0.0)
-        receive_RC[:, [0, -1]] = 0.0
-        return receive_RC
-
-    def _least_exchange(self, replicas: int) -> Callable[[Floats], Floats]:
-        """The cheapest all-reduce of so many replicas over all placements, as a function."""
-        cluster, bytes_per_element = self.cluster, self.job.gradient_bytes_per_element
-        costs: list[CollectiveCost] = []
-        for nodes in range(1, min(replicas, cluster.nodes) + 1):
-            if nodes * cluster.devices_per_node < replicas:
-                continue
-            bandwidth = math.inf
-            if nodes > 1 and cluster.inter_node is not None:
-                bandwidth = cluster.nics_per_node * cluster.inter_node.bandwidth_bytes_per_s
-            shape = GroupShape(devices=replicas, nodes=nodes, inter_node_bytes_per_s=bandwidth)
-            costs.append(collective_cost(cluster, shape, "all_reduce"))
-
-        def least(elements: Floats) -> Floats:
-            # A measured table need be neither subadditive nor rising, as the bound requires.
-            if any(cost.table is not None for cost in costs):
-                return np.zeros_like(elements)
-            every = [cost.many(elements * bytes_per_element) for cost in costs]
-            cheapest: Floats = np.minimum.reduce(every)
-            return cheapest
-
-        return least
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All divisors, rising."""
-    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return tuple(low + [number // d for d in reversed(low) if d * d != number])
+def _last_backward_s(
+    compute_s: tuple[tuple[float, float], ...], exchanges: tuple[Exchanges, ...]
+) -> list[float]:
+    """Seconds of each stage's last backward: sparsification delays the gradient it passes on."""
+    pairs = zip(compute_s, exchanges, strict=True)
+    return [backward + exchange.sparsify_s for (_, backward), exchange in pairs]
 
 
 def predict(workload: Workload, cluster: Cluster, job: Job, plan: Plan) -> Prediction:

@@ -21,6 +21,8 @@ class Memory:
     optimizer_bytes: float
     buffer_bytes: float
     """Fused buffers of gradient groups that hold several layers."""
+    residual_bytes: float
+    """What sparse groups have not sent yet (error feedback)."""
     stash_bytes: float
     """Kept activations of all microbatches in flight."""
     working_bytes: float
@@ -32,7 +34,8 @@ class Memory:
     def total_bytes(self) -> float:
         """All that the stage needs."""
         static = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
-        return static + self.buffer_bytes + self.stash_bytes + self.working_bytes
+        exchange = self.buffer_bytes + self.residual_bytes
+        return static + exchange + self.stash_bytes + self.working_bytes
 
     @property
     def missing_bytes(self) -> float:
@@ -56,6 +59,8 @@ class StagePrediction:
     """Activations of one microbatch to the next stage; 0 on the last."""
     compute_s: float
     """All forwards and backwards of the step."""
+    sparsification_s: float
+    """Selecting the elements that sparse groups send, once per step."""
     exposed_communication_s: float
     """From the end of compute to the end of the last gradient group."""
     optimizer_s: float

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.cluster import Cluster
-from autoplan.cluster.collectives import CollectiveCost, GroupShape, collective_cost
-from autoplan.errors import require
-from autoplan.gradsync.grouping import Policy
-from autoplan.gradsync.problem import GroupingProblem
+from autoplan.cluster.collectives import GroupShape, collective_cost
+from autoplan.errors import InputError, words
+from autoplan.gradsync import GroupCost, GroupingProblem, GroupLimits, Policy, group_problem
+from autoplan.gradsync.costs import (
+    Affine,
+    AllReduce,
+    ElementCost,
+    SparseAllGather,
+    Sum,
+    Table,
+)
 from autoplan.job import Job
 from autoplan.plan import GradientGroup, Stage
 from autoplan.prediction import Memory
@@ -21,30 +28,28 @@ from autoplan.workload import Workload
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeCost:
-    """Seconds to all-reduce so many gradient elements."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingRule:
+    """How the gradients of a stage are to be grouped."""
 
-    collective: CollectiveCost
-    bytes_per_element: int
-
-    def __call__(self, elements: float) -> float:
-        """Seconds for one group."""
-        return self.collective.at(elements * self.bytes_per_element)
-
-    def many(self, elements: Floats) -> Floats:
-        """Seconds for each group of an array."""
-        return self.collective.many(elements * self.bytes_per_element)
+    policy: Policy
+    densities: tuple[float, ...] = (1.0,)
+    """Densities that a group may have; the one that ends earliest is taken."""
+    limits: GroupLimits = field(default_factory=GroupLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """What goes over the link in a stage's last backward, in seconds after that starts."""
+    """What a stage's last backward adds to its gradients, in seconds after that starts."""
 
     spans: tuple[tuple[float, float, int], ...]
     """(start, end, index of the group) of each exchange."""
+    compute_s: float
+    """End of backward, sparsification included."""
+    sparsify_s: float
+    """Seconds of compute that went into sparsification."""
     finish_s: float
-    """End of the last exchange, or of backward if later."""
+    """End of the last exchange, or of compute if later."""
 
 
 class LayerSeconds:
@@ -74,7 +79,7 @@ class StageCosts:
         workspace_L = np.array([layer.workspace_bytes_per_sample for layer in layers])
         self._working_bytes_L = workspace_L + self.cut_bytes_C[:-1] + self.cut_bytes_C[1:]
         self.layer_seconds = functools.lru_cache(maxsize=512)(self._layer_seconds)
-        self.exchange = functools.lru_cache(maxsize=4096)(self._exchange)
+        self.group_cost = functools.lru_cache(maxsize=4096)(self._group_cost)
         self.compute_s = functools.lru_cache(maxsize=1 << 16)(self._compute_s)
         self.exchanges = functools.lru_cache(maxsize=1 << 16)(self._exchanges)
         self.memory = functools.lru_cache(maxsize=1 << 16)(self._memory)
@@ -91,9 +96,31 @@ class StageCosts:
     def _layer_seconds(self, samples: float) -> LayerSeconds:
         return LayerSeconds(self.workload, samples)
 
-    def _exchange(self, shape: GroupShape) -> ExchangeCost:
-        cost = collective_cost(self.cluster, shape, "all_reduce")
-        return ExchangeCost(cost, self.job.gradient_bytes_per_element)
+    def _group_cost(self, shape: GroupShape, density: float) -> GroupCost:
+        """What groups of a density cost on this collective; raises InputError if unknown."""
+        device, job = self.cluster.device, self.job
+        copy = device.fused_copy
+        parts: list[ElementCost] = []
+        if copy is not None:
+            parts.append(Affine(copy.s_per_group, copy.s_per_element))
+        if density == 1:
+            collective = collective_cost(self.cluster, shape, "all_reduce")
+            parts.append(AllReduce(collective, job.gradient_bytes_per_element))
+            return GroupCost(communicate=_joined(parts))
+        if device.top_k is None:
+            allowed = f"a table of measured seconds, since a group has density {density:g}"
+            raise InputError("device.top_k", words("nothing"), allowed, source=self.cluster.name)
+        parts.append(
+            SparseAllGather(
+                collective_cost(self.cluster, shape, "all_gather"),
+                shape.devices,
+                density,
+                value_bytes=job.gradient_bytes_per_element,
+                scatter_add_s_per_element=device.top_k.scatter_add_s_per_element,
+            )
+        )
+        select = Table(device.top_k.elements, device.top_k.seconds)
+        return GroupCost(communicate=_joined(parts), sparsify=select, density=density)
 
     def _compute_s(
         self, layers: tuple[int, int], samples: float, recompute: bool
@@ -108,49 +135,73 @@ class StageCosts:
         """The gradient groups of a stage's last backward on the link (DESIGN 3.2)."""
         first, end = stage.layers
         seconds = self.layer_seconds(samples)
-        exchange = self.exchange(shape)
         compute = float(seconds.forward_s_L[first:end].sum()) if stage.recompute else 0.0
-        link = 0.0
+        link = sparsified = 0.0
         spans = []
         for i, group in enumerate(stage.groups):
-            found = group.density
-            require(found == 1, f"groups[{i}].density", found, "1.0: dense groups only")
             low, high = group.layers
             compute += float(seconds.backward_s_L[low:high].sum())
             elements = float(self.elements_L[low:high].sum())
             if elements > 0 and stage.replicas > 1:
+                cost = self.group_cost(shape, group.density)
+                if cost.sparsify is not None:
+                    work = cost.sparsify(elements)
+                    compute += work
+                    sparsified += work
                 start = max(link, compute)
-                link = start + exchange(elements)
+                link = start + cost.communicate(elements)
                 spans.append((start, link, i))
-        return Exchanges(spans=tuple(spans), finish_s=max(compute, link))
+        finish = max(compute, link)
+        return Exchanges(
+            spans=tuple(spans), compute_s=compute, sparsify_s=sparsified, finish_s=finish
+        )
+
+    def grouping_problem(
+        self,
+        layers: tuple[int, int],
+        samples: float,
+        shape: GroupShape,
+        densities: tuple[float, ...] = (1.0,),
+        limits: GroupLimits | None = None,
+    ) -> GroupingProblem:
+        """The gradients of a stage's last backward; layers count from the stage's first."""
+        first, end = layers
+        return GroupingProblem(
+            backward_s=self.layer_seconds(samples).backward_s_L[first:end].tolist(),
+            elements=self.elements_L[first:end].tolist(),
+            costs=tuple(self.group_cost(shape, density) for density in densities),
+            limits=limits or GroupLimits(),
+            bytes_per_element=self.job.gradient_bytes_per_element,
+        )
 
     def _grouped(
-        self, layers: tuple[int, int], samples: float, shape: GroupShape, policy: Policy
+        self, layers: tuple[int, int], samples: float, shape: GroupShape, rule: GroupingRule
     ) -> tuple[GradientGroup, ...]:
-        """The gradient groups that a policy makes of a stage; one where nothing is exchanged."""
+        """The gradient groups that a rule makes of a stage; one where nothing is exchanged."""
         first, end = layers
         if shape.devices == 1 or not self.elements_L[first:end].any():
             return (GradientGroup(layers=layers),)
-        problem = GroupingProblem(
-            backward_s=self.layer_seconds(samples).backward_s_L[first:end].tolist(),
-            elements=self.elements_L[first:end].tolist(),
-            communicate=self.exchange(shape),
+        problem = self.grouping_problem(layers, samples, shape, rule.densities, rule.limits)
+        found = group_problem(problem, rule.policy)
+        return tuple(
+            GradientGroup(layers=(first + group[-1], first + group[0] + 1), density=density)
+            for group, density in zip(found.groups, found.densities, strict=True)
         )
-        groups, high = [], end
-        for done in policy.ends(problem):
-            groups.append(GradientGroup(layers=(end - done, high)))
-            high = end - done
-        return tuple(groups)
 
     def _memory(self, stage: Stage, samples: float, microbatches_in_flight: int) -> Memory:
         """Bytes at the peak on one device of the stage (DESIGN 3.3)."""
         first, end = stage.layers
         job, inside = self.job, slice(first, end)
         elements = float(self.elements_L[inside].sum())
+        sizes = [float(self.elements_L[slice(*group.layers)].sum()) for group in stage.groups]
+        alone = stage.replicas == 1
         fused = sum(
-            float(self.elements_L[low:high].sum())
-            for low, high in (group.layers for group in stage.groups)
-            if high - low > 1
+            size
+            for size, group in zip(sizes, stage.groups, strict=True)
+            if group.layers[1] - group.layers[0] > 1
+        )
+        kept = sum(
+            size for size, group in zip(sizes, stage.groups, strict=True) if group.density < 1
         )
         received = float(self.cut_bytes_C[first])
         activations = float(self._stash_bytes_L[inside].sum())
@@ -161,8 +212,14 @@ class StageCosts:
             parameter_bytes=float(self._parameter_bytes_L[inside].sum()),
             gradient_bytes=elements * job.gradient_bytes_per_element,
             optimizer_bytes=elements * job.optimizer_bytes_per_element,
-            buffer_bytes=fused * job.gradient_bytes_per_element if stage.replicas > 1 else 0.0,
+            buffer_bytes=0.0 if alone else fused * job.gradient_bytes_per_element,
+            residual_bytes=0.0 if alone else kept * job.gradient_bytes_per_element,
             stash_bytes=stash * samples,
             working_bytes=working * samples,
             available_bytes=self.cluster.device.memory_bytes * (1 - job.memory_headroom),
         )
+
+
+def _joined(parts: list[ElementCost]) -> ElementCost:
+    """Costs that follow each other, as one."""
+    return parts[0] if len(parts) == 1 else Sum(tuple(parts))

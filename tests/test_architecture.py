@@ -25,6 +25,7 @@ CORE = {
     "gradsync",
     "prediction",
     "stage_costs",
+    "plan_bounds",
     "predict",
 }
 
@@ -36,6 +37,7 @@ ORDER = [
     ["workload", "cluster", "job", "plan"],
     ["costmodel", "pipeline", "gradsync", "prediction"],
     ["stage_costs"],
+    ["plan_bounds"],
     ["predict"],
     ["search"],
     ["execute"],

@@ -243,7 +243,6 @@ def test_a_lone_surrogate_is_written_as_the_escape_that_json_reads_back(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
-
 def test_place_that_cannot_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()

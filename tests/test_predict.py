@@ -21,8 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoplan import CostCurve, Job, Layer, Plan, predict
+from autoplan.cluster import TopK
 from autoplan.errors import InputError
-from autoplan.predict import PlanDomain, Predictor, divisors
+from autoplan.plan_bounds import PlanDomain, divisors
+from autoplan.predict import Predictor
 
 randoms = st.randoms(use_true_random=False)
 
@@ -262,7 +264,7 @@ def test_longer_layers_never_speed_a_plan_up(rng, factor, way):
     slower = Predictor(dataclasses.replace(model, layers=layers), predictor.cluster, predictor.job)
     before, after = predictor.score(plan).step_s, slower.score(plan).step_s
     assert after >= before * (1 - 1e-12)
-    assert slower.lower_bound_s >= predictor.lower_bound_s * (1 - 1e-12)
+    assert slower.bounds.quick_s >= predictor.bounds.quick_s * (1 - 1e-12)
 
 
 def test_notes_say_which_sizes_were_extrapolated_and_that_the_update_is_free():
@@ -313,23 +315,68 @@ def test_plan_for_something_else_is_refused_by_every_entry(fields, job, field):
         assert str(caught.value).startswith(f"{field}: found ")
 
 
-def test_sparse_groups_are_refused_until_they_can_be_priced():
-    first = stage(0, 2, replicas=2)
-    sparse = dataclasses.replace(
-        first, groups=(dataclasses.replace(first.groups[0], density=0.01),)
-    )
-    plan = Plan(stages=(sparse,), microbatches=1)
-    with pytest.raises(InputError, match=r"density: found 0\.01"):
+def sparse(made, density):
+    groups = tuple(dataclasses.replace(group, density=density) for group in made.groups)
+    return dataclasses.replace(made, groups=groups)
+
+
+def test_sparse_groups_are_refused_where_the_device_states_no_cost_of_top_k():
+    plan = Plan(stages=(sparse(stage(0, 2, replicas=2), 0.01),), microbatches=1)
+    with pytest.raises(InputError, match=r"device\.top_k: found nothing"):
         predict(TWO, cluster(2), Job(global_batch=2), plan)
+
+
+def with_top_k(where):
+    """Top-k of 1 s whatever the size, and 0.25 s for each element that arrives."""
+    top_k = TopK(elements=(1e6,), seconds=(1.0,), scatter_add_s_per_element=0.25)
+    return dataclasses.replace(where, device=dataclasses.replace(where.device, top_k=top_k))
+
+
+def test_a_sparse_stage_ends_with_its_last_group_by_hand():
+    model = workload([layer(1.0, 2.0, gradient_elements=40), layer(1.0, 3.0, gradient_elements=20)])
+    where = with_top_k(cluster(2, intra_node=link(0.5, 16.0)))
+    one = sparse(stage(0, 2, groups=[(1, 2), (0, 1)], replicas=2), 0.1)
+    job = Job(global_batch=2, optimizer_s_per_element=0.0)
+    found = predict(model, where, job, Plan(stages=(one,), microbatches=1))
+    # Forward 2 s. Layer 1: backward ends at 3, top-k at 4. k = 2, so 2 x 2 entries of 4 bytes are
+    # gathered, twice (values, indices): a ring step of 0.5 s and half of 16 bytes over 16 bytes/s
+    # each, 2 x 1 s; adding 4 elements takes 1 s: 4 to 7. Layer 0: backward ends at 6, top-k at 7.
+    # k = 4: 2 x (0.5 + 16 / 16) + 8 x 0.25 = 5 s: 7 to 12.
+    assert found.step_s == pytest.approx(2 + 12)
+    (only,) = found.stages
+    assert only.sparsification_s == pytest.approx(2.0)
+    assert only.exposed_communication_s == pytest.approx(5.0)
+    assert only.memory.residual_bytes == 60 * 4
+    assert only.memory.buffer_bytes == 0
+
+
+def test_sparsification_delays_the_gradient_sent_upstream_in_the_last_microbatch_only():
+    model = workload([layer(1.0, 2.0), layer(1.0, 2.0, gradient_elements=10)])
+    free = cluster(3, intra_node=link(0.0, 1e30))
+    last = stage(1, 2, replicas=2)
+    job = Job(global_batch=8, optimizer_s_per_element=0.0)
+    plan = Plan(stages=(stage(0, 1), last), microbatches=4)
+    dense = predict(model, free, job, plan)
+    thin = dataclasses.replace(plan, stages=(plan.stages[0], sparse(last, 0.5)))
+    slow = predict(model, with_top_k(free), job, thin)
+    # Stage 0 (2 samples: 2 + 4 s a microbatch) waits for the last gradient one second longer.
+    assert slow.stages[1].sparsification_s == 1.0
+    starts = [
+        Predictor(model, where, job).timeline(found)[0].last_backward_start_s_S
+        for where, found in ((free, plan), (with_top_k(free), thin))
+    ]
+    assert starts[1][1] == starts[0][1]
+    assert 0 <= starts[1][0] - starts[0][0] <= 1.0
+    assert slow.step_s >= dense.step_s
 
 
 def test_domain_narrows_the_bound():
     job = Job(global_batch=4, optimizer_s_per_element=0.0)
     where = cluster(4, intra_node=link(0.0, 1e30))
     plan = Plan(stages=(stage(0, 2),), microbatches=4)
-    alone = Predictor(TWO, where, job, PlanDomain(microbatches=(4,), replicas=(1,)))
+    alone = Predictor(TWO, where, job, PlanDomain(microbatches=(4,), replicas=(1,), stages=(1, 2)))
     everything = Predictor(TWO, where, job)
-    assert everything.lower_bound_s < alone.lower_bound_s <= alone.predict(plan).step_s
+    assert everything.bounds.quick_s < alone.bounds.quick_s <= alone.predict(plan).step_s
     assert everything.domain.microbatches == (1, 2, 4)
     assert everything.domain.replicas == (1, 2, 3, 4)
 

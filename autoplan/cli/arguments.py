@@ -23,12 +23,25 @@ def whole_number(least: int) -> Callable[[str], int]:
     return parse
 
 
+def density(text: str) -> float:
+    """A share above 0, at most 1."""
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a number above 0, at most 1")
+    return value
+
+
 def positive_number(text: str) -> float:
     """A finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not (math.isfinite(value) and value > 0):
         raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a finite number above 0")
     return value
+
+
+def _number(text: str) -> float:
+    """The number that a text stands for, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

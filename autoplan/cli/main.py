@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from autoplan.cli import predict, profile, search, workload
+from autoplan.cli import groups, predict, profile, search, workload
 from autoplan.errors import AutoplanError
 
-_VERBS = (search, predict, profile, workload)
+_VERBS = (search, predict, profile, groups, workload)
 
 
 class _Parser(argparse.ArgumentParser):

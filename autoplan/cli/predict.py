@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = load_experiment(arguments.experiment)
     plan = load_plan(arguments.plan)
     predictor = Predictor(
-        experiment.workload, experiment.cluster, experiment.job, experiment.domain().bound
+        experiment.workload, experiment.cluster, experiment.job, experiment.domain()
     )
     try:
         prediction = predictor.predict(plan)

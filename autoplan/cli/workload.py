@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from autoplan.cli.arguments import whole_number
+
+if TYPE_CHECKING:
+    from autoplan.workload import Workload
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,13 +28,28 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     convert.set_defaults(run=_convert)
     for action in (show, convert):
         action.add_argument("file", metavar="FILE")
-        action.add_argument(
-            "--batch-size", type=whole_number(1), help="samples in the profiled minibatch"
-        )
-        action.add_argument("--time-unit", choices=("s", "ms", "us"), help="unit of its times")
-        action.add_argument(
-            "--bytes-per-element", type=whole_number(1), help="bytes of one parameter; default 4"
-        )
+        add_reading_options(action)
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what a workload file may not say itself."""
+    parser.add_argument(
+        "--batch-size", type=whole_number(1), help="samples in the profiled minibatch"
+    )
+    parser.add_argument("--time-unit", choices=("s", "ms", "us"), help="unit of the file's times")
+    parser.add_argument(
+        "--bytes-per-element", type=whole_number(1), help="bytes of one parameter; default 4"
+    )
+
+
+def load(path: str, arguments: argparse.Namespace) -> Workload:
+    """The workload of a file, read with these options."""
+    from autoplan.workload import ReadOptions, load_workload
+
+    names = ("batch_size", "time_unit", "bytes_per_element")
+    given = {name: getattr(arguments, name) for name in names}
+    options = ReadOptions(**{name: value for name, value in given.items() if value is not None})
+    return load_workload(path, options)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -38,7 +57,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from autoplan.documents import pretty_json
     from autoplan.report.tables import console, show_workload
 
-    workload = _load(arguments)
+    workload = load(arguments.file, arguments)
     if arguments.json:
         print(pretty_json(workload), end="")
     else:
@@ -50,17 +69,7 @@ def _convert(arguments: argparse.Namespace) -> int:
     """Writes the workload in autoplan's own format."""
     from autoplan.documents import pretty_json, write_atomic
 
-    workload = _load(arguments)
+    workload = load(arguments.file, arguments)
     write_atomic(arguments.out, pretty_json(workload))
     print(f"{arguments.out}: {len(workload.layers)} layers of {workload.name}")
     return 0
-
-
-def _load(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
-    """The workload that the arguments name."""
-    from autoplan.workload import ReadOptions, load_workload
-
-    names = ("batch_size", "time_unit", "bytes_per_element")
-    given = {name: getattr(arguments, name) for name in names}
-    options = ReadOptions(**{name: value for name, value in given.items() if value is not None})
-    return load_workload(arguments.file, options)

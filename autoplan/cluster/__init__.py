@@ -1,13 +1,22 @@
 """What the job runs on: devices, links, and how long transfers and collectives take."""
 
 from autoplan.cluster.load import load_cluster, resolve_cluster
-from autoplan.cluster.model import Cluster, Device, Link, MeasuredCollective
+from autoplan.cluster.model import (
+    Cluster,
+    Device,
+    FusedCopy,
+    Link,
+    MeasuredCollective,
+    TopK,
+)
 
 __all__ = [
     "Cluster",
     "Device",
+    "FusedCopy",
     "Link",
     "MeasuredCollective",
+    "TopK",
     "load_cluster",
     "resolve_cluster",
 ]

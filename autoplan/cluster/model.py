@@ -18,6 +18,55 @@ Collective = Literal["all_reduce", "all_gather"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopK:
+    """Measured seconds to select the largest elements of a gradient, and to add up what arrives.
+
+    Straight between the points, flat below the first (a launch costs what it costs), with the last
+    slope beyond. Measure on real accumulated gradients: random data is off by a factor of two
+    (facts/realruns.md section 3a).
+    """
+
+    __pydantic_config__ = STRICT
+
+    elements: tuple[float, ...]
+    """Elements of the gradient, rising."""
+    seconds: tuple[float, ...]
+    """Seconds of one selection at each of them."""
+    scatter_add_s_per_element: float = 0.0
+    """Seconds to add one received element to the dense gradient."""
+
+    def __post_init__(self) -> None:
+        """Refuses tables that are empty, out of order or unmatched."""
+        points = self.elements
+        rising = bool(points) and all(a < b for a, b in pairwise(points))
+        require(rising and points[0] > 0, "elements", points, "positive numbers in rising order")
+        sound = len(self.seconds) == len(points) and all(_positive(s) for s in self.seconds)
+        require(sound, "seconds", self.seconds, f"{len(points)} numbers above 0")
+        rate = self.scatter_add_s_per_element
+        sound = math.isfinite(rate) and rate >= 0
+        require(sound, "scatter_add_s_per_element", rate, "a finite number, at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedCopy:
+    """Measured seconds to copy the gradients of a group into one buffer and back."""
+
+    __pydantic_config__ = STRICT
+
+    s_per_group: float = 0.0
+    """Seconds per group."""
+    s_per_element: float = 0.0
+    """Seconds per element."""
+
+    def __post_init__(self) -> None:
+        """Refuses negative and non-finite seconds."""
+        for name in ("s_per_group", "s_per_element"):
+            value = getattr(self, name)
+            sound = math.isfinite(value) and value >= 0
+            require(sound, name, value, "a finite number of seconds, at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One accelerator, or one core where there is none."""
 
@@ -31,6 +80,10 @@ class Device:
     """Dense peak of the training precision, where known."""
     memory_bandwidth_bytes_per_s: float | None = None
     """Peak bandwidth of its memory, where known; prices the optimizer's update."""
+    top_k: TopK | None = None
+    """Cost of sparsification, where it was measured; needed for groups with a density below 1."""
+    fused_copy: FusedCopy | None = None
+    """Cost of fused buffers, where it was measured."""
     source: str | None = None
     """Where the figures come from."""
 

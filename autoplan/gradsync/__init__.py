@@ -1,6 +1,20 @@
 """When gradients are exchanged, and in which groups: timing, policies, the exact optimum."""
 
-from autoplan.gradsync.grouping import POLICIES, Grouping, group
-from autoplan.gradsync.problem import GroupingProblem, finish_s
+from autoplan.gradsync.grouping import Grouping, group, group_problem
+from autoplan.gradsync.policies import POLICIES, Policy, policy_named
+from autoplan.gradsync.problem import GroupCost, GroupingProblem, GroupLimits
+from autoplan.gradsync.timing import Timing, time_groups
 
-__all__ = ["POLICIES", "Grouping", "GroupingProblem", "finish_s", "group"]
+__all__ = [
+    "POLICIES",
+    "GroupCost",
+    "GroupLimits",
+    "Grouping",
+    "GroupingProblem",
+    "Policy",
+    "Timing",
+    "group",
+    "group_problem",
+    "policy_named",
+    "time_groups",
+]

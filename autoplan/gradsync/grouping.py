@@ -1,115 +1,31 @@
-"""Policies that decide which gradients are merged, behind one function."""
+"""One function that groups gradients by any policy, and tells what that takes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from autoplan.errors import InputError, require
-from autoplan.gradsync.exact import exact_ends
-from autoplan.gradsync.problem import Cost, GroupingProblem, Groups, finish_s
-
-DDP_CAP_BYTES = 25 * 2**20
-"""PyTorch DDP's default bucket."""
-DDP_FIRST_CAP_BYTES = 2**20
-"""PyTorch DDP's first bucket, small so that communication starts early."""
+from autoplan.gradsync.exact import choose_costs
+from autoplan.gradsync.policies import Policy, policy_named
+from autoplan.gradsync.problem import Cost, GroupCost, GroupingProblem, GroupLimits, Groups
+from autoplan.gradsync.timing import Timing, time_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """A grouping and when it ends."""
+    """A grouping and how it runs."""
 
     groups: Groups
     """Layer indices of each group, in backward order."""
-    finish_s: float
-    """Seconds from the start of backward to the end of the last group, or of compute if later."""
+    densities: tuple[float, ...]
+    """Share of each group's elements that is sent; 1.0 is dense."""
+    timing: Timing
+    """When what happens."""
 
-
-class Policy(Hashable, Protocol):
-    """Decides where groups end; policies with the same settings are equal."""
-
-    def ends(self, problem: GroupingProblem) -> list[int]:
-        """Ends of the groups, as rising counts of layers in backward order; the last is L."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layerwise:
-    """Every layer alone, as wait-free backpropagation sends them."""
-
-    def ends(self, problem: GroupingProblem) -> list[int]:
-        """One end per layer."""
-        return list(range(1, problem.num_layers + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """All layers in one group, sent after backward."""
-
-    def ends(self, problem: GroupingProblem) -> list[int]:
-        """One end, after all layers."""
-        return [problem.num_layers]
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A group closes once it holds its cap, so it may overshoot; the first cap may be smaller.
-
-    This is PyTorch DDP's rule with layers in the place of tensors (facts/mgs.md section 5, item 2).
-    """
-
-    cap_elements: float
-    """Elements that close a group."""
-    first_cap_elements: float
-    """Elements that close the first group."""
-
-    def ends(self, problem: GroupingProblem) -> list[int]:
-        """An end wherever the elements gathered reach the cap."""
-        ends: list[int] = []
-        gathered = 0.0
-        for done, elements in enumerate(reversed(problem.elements), start=1):
-            gathered += elements
-            if gathered >= (self.cap_elements if ends else self.first_cap_elements):
-                ends.append(done)
-                gathered = 0.0
-        if not ends or ends[-1] < problem.num_layers:
-            ends.append(problem.num_layers)
-        return ends
-
-
-@dataclass(frozen=True, slots=True)
-class Exact:
-    """The grouping that ends earliest of all contiguous ones."""
-
-    def ends(self, problem: GroupingProblem) -> list[int]:
-        """Ends of an optimal grouping."""
-        return exact_ends(problem)
-
-
-POLICIES = ("layerwise", "single", "threshold", "exact")
-
-
-def policy_named(
-    name: str, cap_bytes: float = DDP_CAP_BYTES, bytes_per_element: float = 4
-) -> Policy:
-    """The policy of that name.
-
-    Args:
-        name: one of POLICIES.
-        cap_bytes: cap of "threshold"; its first group is capped at DDP's 1 MiB or this, if less.
-        bytes_per_element: bytes of a gradient element, which turn the caps into elements.
-
-    Raises:
-        InputError: no policy has that name, or the cap is not positive.
-    """
-    if name == "threshold":
-        require(cap_bytes > 0, "cap_bytes", cap_bytes, "above 0 bytes")
-        first = min(cap_bytes, DDP_FIRST_CAP_BYTES)
-        return Threshold(cap_bytes / bytes_per_element, first / bytes_per_element)
-    plain: dict[str, Policy] = {"layerwise": Layerwise(), "single": Single(), "exact": Exact()}
-    if name not in plain:
-        raise InputError("policy", name, ", ".join(POLICIES))
-    return plain[name]
+    @property
+    def finish_s(self) -> float:
+        """Seconds from the start of backward to the end of the last group, or of compute."""
+        return self.timing.finish_s
 
 
 def group(
@@ -119,6 +35,7 @@ def group(
     sparsify: Cost | None = None,
     communicate: Cost,
     policy: str | Policy = "exact",
+    limits: GroupLimits | None = None,
 ) -> Grouping:
     """Groups the gradients of one backward pass.
 
@@ -127,18 +44,34 @@ def group(
         elements: gradient elements of each layer, in forward order.
         sparsify: seconds to sparsify a group of so many elements; None for dense groups.
         communicate: seconds to exchange a group of so many elements.
-        policy: one of POLICIES, or a Policy.
+        policy: a name of `policies.POLICIES`, or a Policy.
+        limits: what the grouping must keep to; nothing by default.
 
     Raises:
-        InputError: figures that do not match, are negative or not finite; an unknown policy.
+        InputError: figures that do not match, are negative or not finite; an unknown policy;
+            limits that contradict each other.
     """
+    density = 1.0 if sparsify is None else 0.0
+    cost = GroupCost(communicate=communicate, sparsify=sparsify, density=density)
     problem = GroupingProblem(
-        backward_s=backward_s, elements=elements, communicate=communicate, sparsify=sparsify
+        backward_s=backward_s,
+        elements=elements,
+        costs=(cost,),
+        limits=limits or GroupLimits(),
     )
-    chosen = policy_named(policy) if isinstance(policy, str) else policy
-    top = problem.num_layers - 1
-    groups, start = [], 0
-    for end in chosen.ends(problem):
-        groups.append(tuple(range(top - start, top - end, -1)))
-        start = end
-    return Grouping(groups=tuple(groups), finish_s=finish_s(problem, tuple(groups)))
+    return group_problem(problem, policy_named(policy) if isinstance(policy, str) else policy)
+
+
+def group_problem(problem: GroupingProblem, policy: Policy) -> Grouping:
+    """Groups by a policy, then gives each group the costs that end the whole earliest.
+
+    Raises:
+        InputError: limits that contradict each other, or a cost that is not a number of seconds.
+    """
+    groups = policy.groups(problem)
+    choices = choose_costs(problem, groups)
+    return Grouping(
+        groups=groups,
+        densities=tuple(problem.costs[choice].density for choice in choices),
+        timing=time_groups(problem, groups, choices),
+    )

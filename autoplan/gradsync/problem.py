@@ -1,23 +1,59 @@
-"""The timing of merged gradients: when the last group of a backward pass has been exchanged."""
+"""What a grouping decides about: the gradients of one backward pass and what exchanging costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autoplan.errors import require
 
 Cost = Callable[[float], float]
-"""Seconds as a function of the elements in a group."""
+"""Seconds as a function of the elements in a group; it may offer `many` for arrays."""
 
 Groups = tuple[tuple[int, ...], ...]
-"""Layer indices of each group, in backward order within and between groups."""
+"""Layer indices of each group, in backward order within the group; groups in sending order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCost:
+    """One way to exchange a group."""
+
+    communicate: Cost
+    """Seconds on the link."""
+    sparsify: Cost | None = None
+    """Seconds on the compute stream to select the elements that are sent; None for dense."""
+    density: float = 1.0
+    """Share of the elements that is sent; 1.0 is dense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """What every policy keeps to."""
+
+    max_elements: float = math.inf
+    """Elements in a group; a single layer that holds more goes alone, since none is split."""
+    min_elements: float = 0.0
+    """Elements in a group; only the last group may hold less, where no neighbour can take it."""
+    max_groups: int | None = None
+    """Number of groups."""
+    max_memory_bytes: float = math.inf
+    """Fused buffers of groups with several layers, and residuals of sparse groups, in all."""
+
+    def __post_init__(self) -> None:
+        """Refuses limits that no grouping can keep."""
+        require(self.max_elements > 0, "max_elements", self.max_elements, "above 0 elements")
+        sound = 0 <= self.min_elements <= self.max_elements
+        require(sound, "min_elements", self.min_elements, f"0 to {self.max_elements:g} elements")
+        sound = self.max_groups is None or self.max_groups >= 1
+        require(sound, "max_groups", self.max_groups, "at least 1")
+        sound = self.max_memory_bytes >= 0
+        require(sound, "max_memory_bytes", self.max_memory_bytes, "at least 0 bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupingProblem:
-    """Gradients of one backward pass and what exchanging them costs.
+    """Gradients of one backward pass.
 
     Layers are numbered in forward order; backward runs from the last to the first.
     """
@@ -26,17 +62,25 @@ class GroupingProblem:
     """Seconds of each layer's backward."""
     elements: Sequence[float]
     """Gradient elements of each layer."""
-    communicate: Cost
-    """Seconds on the link for a group of so many elements."""
-    sparsify: Cost | None = None
-    """Seconds on the compute stream to sparsify a group; None for dense groups."""
+    costs: tuple[GroupCost, ...]
+    """The ways in which a group may be exchanged; each group takes one of them."""
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    """What every grouping must keep to."""
+    bytes_per_element: float = 4.0
+    """Bytes of a gradient element, in buffers and residuals."""
+    kinds: Sequence[str] | None = None
+    """Number format of each layer's gradients, where frameworks keep them apart."""
 
     def __post_init__(self) -> None:
         """Refuses figures that are unmatched, negative or not finite."""
         require(len(self.backward_s) > 0, "backward_s", list(self.backward_s), "at least one layer")
-        matched = len(self.elements) == len(self.backward_s)
-        allowed = f"{len(self.backward_s)} numbers, one per layer"
-        require(matched, "elements", len(self.elements), allowed)
+        allowed = f"{len(self.backward_s)} entries, one per layer"
+        require(len(self.elements) == len(self.backward_s), "elements", len(self.elements), allowed)
+        kinds = self.kinds
+        require(kinds is None or len(kinds) == len(self.backward_s), "kinds", kinds, allowed)
+        require(bool(self.costs), "costs", self.costs, "at least one way to exchange a group")
+        sound = math.isfinite(self.bytes_per_element) and self.bytes_per_element > 0
+        require(sound, "bytes_per_element", self.bytes_per_element, "above 0 bytes")
         for name in ("backward_s", "elements"):
             for i, value in enumerate(getattr(self, name)):
                 sound = math.isfinite(value) and value >= 0
@@ -47,34 +91,20 @@ class GroupingProblem:
         """Layers in the backward pass."""
         return len(self.backward_s)
 
+    def groups(self, ends: Sequence[int]) -> Groups:
+        """The contiguous groups that end after so many layers of backward each."""
+        top, start, groups = self.num_layers - 1, 0, []
+        for end in ends:
+            groups.append(tuple(range(top - start, top - end, -1)))
+            start = end
+        return tuple(groups)
 
-def finish_s(problem: GroupingProblem, groups: Groups) -> float:
-    """Seconds from the start of backward to the end of the last group, or of compute if later.
+    def group_elements(self, group: Sequence[int]) -> float:
+        """Gradient elements of a group."""
+        return sum(self.elements[layer] for layer in group)
 
-    DESIGN 3.2: a group is ready when its last layer is; sparsification runs on the compute stream
-    and delays what follows; communication queues on one FIFO link. Groups without elements cost
-    nothing.
-
-    Raises:
-        InputError: the groups are not the layers in backward order.
-    """
-    order = [layer for group in groups for layer in group]
-    expected = list(range(problem.num_layers - 1, -1, -1))
-    require(order == expected, "groups", order, f"all layers in backward order, {expected}")
-    compute = link = 0.0
-    for group in groups:
-        compute += sum(problem.backward_s[layer] for layer in group)
-        elements = sum(problem.elements[layer] for layer in group)
-        if elements > 0:
-            if problem.sparsify is not None:
-                compute += _priced("sparsify", problem.sparsify, elements)
-            link = max(link, compute) + _priced("communicate", problem.communicate, elements)
-    return max(compute, link)
-
-
-def _priced(name: str, cost: Cost, elements: float) -> float:
-    """A cost that is a number of seconds; NaN would vanish in a maximum."""
-    seconds = cost(elements)
-    sound = math.isfinite(seconds) and seconds >= 0
-    require(sound, f"{name}({elements:g})", seconds, "a finite number of seconds, at least 0")
-    return seconds
+    def memory_bytes(self, group: Sequence[int], choice: int) -> float:
+        """Bytes that a group keeps: a fused buffer for several layers, a residual if sparse."""
+        size = self.group_elements(group) * self.bytes_per_element
+        buffer = size if len(group) > 1 else 0.0
+        return buffer + (size if self.costs[choice].density < 1 else 0.0)

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+LeastCost = Callable[[Floats], Floats]
+"""Least seconds for numbers of elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,13 @@ class BoundProblem:
     backward_s_RL: Floats
     """Seconds of each layer's backward."""
     receive_s_RC: Floats
-    """Least seconds for so many replicas to receive what crosses a cut; 0 at cut 0."""
+    """Least seconds for so many replicas to receive what crosses a cut; 0 at the first and last."""
     elements_L: Floats
     """Gradient elements of each layer."""
-    communicate_R: Sequence[Callable[[Floats], Floats]]
-    """Least seconds to exchange groups of so many elements, non-decreasing and subadditive."""
+    exchange_R: Sequence[LeastCost]
+    """Least seconds after backward for a group of so many elements that is ready last; rising."""
+    link_R: Sequence[LeastCost]
+    """Least seconds of the link for so many elements, however they are grouped."""
     optimizer_s_per_element: float
     """Seconds of the update per element."""
     microbatches: int
@@ -53,8 +57,9 @@ def step_bound(problem: BoundProblem) -> Bound:
     A stage [i, j) cannot start before the layers before it have passed one microbatch on, then has
     M forwards and backwards to do; its last work is a backward, after which the stages before it
     must still do theirs, and its own gradients be exchanged and applied (DESIGN 3.4). A cut also
-    carries M transfers, one at a time. Each term uses the least cost over all choices for the
-    other stages, so the minimum holds for every schedule, placement and grouping.
+    carries M transfers, one at a time; and M backwards follow the return of the first microbatch
+    from the later stages. Each term uses the least cost over all choices for the other stages on
+    the devices that are left, so the minimum holds for every schedule, placement and grouping.
     """
     terms = _Terms(problem)
     num_layers, devices = problem.elements_L.size, problem.devices
@@ -94,39 +99,74 @@ class _Terms:
 
     def __init__(self, problem: BoundProblem) -> None:
         self.problem = problem
-        self.load_s_RC = _prefix(problem.forward_s_RL + problem.backward_s_RL)
+        self.forward_s_RC = _prefix(problem.forward_s_RL)
         self.backward_s_RC = _prefix(problem.backward_s_RL)
-        self.elements_C = _prefix(problem.elements_L)
-        receive_s_C = problem.receive_s_RC.min(axis=0)
-        self.forward_s_C = _prefix(problem.forward_s_RL.min(axis=0))
-        self.fill_s_C = self.forward_s_C + receive_s_C
-        self.drain_s_C = _prefix(problem.backward_s_RL.min(axis=0)) + receive_s_C
+        # What the other stages take at least, given the devices that this one leaves them.
+        other_forward_s_RL = self._least_of_others(problem.forward_s_RL)
+        other_backward_s_RL = self._least_of_others(problem.backward_s_RL)
+        self.forward_before_s_RC = _prefix(other_forward_s_RL)
+        self.backward_before_s_RC = _prefix(other_backward_s_RL)
+        both = other_forward_s_RL + other_backward_s_RL
+        self.both_after_s_RC = _prefix(both[:, ::-1])[:, ::-1]
 
     def stage_s(self, r: int, end: int) -> Floats:
         """Least step seconds if a stage [start, end) has choice r of replicas, for all starts."""
-        microbatches = self.problem.microbatches
-        once = self.load_s_RC[r, end] - self.load_s_RC[r, :end]
-        transfers = microbatches * self.problem.receive_s_RC[r, :end]
-        compute_end = np.maximum(
-            self.fill_s_C[:end] + microbatches * once, self.forward_s_C[:end] + transfers + once
-        )
-        stage: Floats = compute_end + np.maximum(self.drain_s_C[:end], self._update_s(r, end))
+        problem, m = self.problem, self.problem.microbatches
+        forward = self.forward_s_RC[r, end] - self.forward_s_RC[r, :end]
+        backward = self.backward_s_RC[r, end] - self.backward_s_RC[r, :end]
+        receive = problem.receive_s_RC[r, :end]
+        before = self.forward_before_s_RC[r, :end]
+        by_compute = before + receive + m * (forward + backward)
+        by_transfers = before + m * receive + forward + backward
+        by_return = before + receive + forward + self._return_s(r, end) + m * backward
+        compute_end = np.maximum.reduce([by_compute, by_transfers, by_return])
+        drain = self.backward_before_s_RC[r, :end] + receive
+        update = update_s(problem, r, end, problem.exchange_R[r], problem.link_R[r])
+        stage: Floats = compute_end + np.maximum(drain, update)
         return stage
 
-    def _update_s(self, r: int, end: int) -> Floats:
-        """Least seconds from the end of a stage's compute to the end of its update.
+    def _least_of_others(self, seconds_RL: Floats) -> Floats:
+        """Least seconds of each layer on the replicas that are left beside each choice.
 
-        The first layer's gradient is ready only when compute ends; and no exchange starts before
-        the last layer's gradient is ready, so what does not fit beside the rest is exposed.
+        Row r is infinite where choice r leaves none, so that stages around it are ruled out.
         """
-        problem = self.problem
-        elements = self.elements_C[end] - self.elements_C[:end]
-        communicate = problem.communicate_R[r]
-        last = communicate(problem.elements_L[:end])
-        beside = self.backward_s_RC[r, end - 1] - self.backward_s_RC[r, :end]
-        exposed = np.maximum(last, communicate(elements) - np.maximum(beside, 0.0))
-        exposure: Floats = exposed + elements * problem.optimizer_s_per_element
-        return exposure
+        replicas = np.array(self.problem.replicas_R)
+        rows = []
+        for count in replicas:
+            left = replicas <= self.problem.devices - count
+            rows.append(np.where(left[:, None], seconds_RL, np.inf).min(axis=0))
+        return np.stack(rows)
+
+    def _return_s(self, r: int, end: int) -> float:
+        """Least seconds until a microbatch that left a stage comes back as a gradient."""
+        receive = 2 * float(self.problem.receive_s_RC[:, end].min())
+        return float(self.both_after_s_RC[r, end]) + receive
+
+
+def update_s(
+    problem: BoundProblem, r: int, end: int, exchange: LeastCost, link: LeastCost
+) -> Floats:
+    """Least seconds from the end of compute to the end of the update of stages that end at `end`.
+
+    The first layer's gradient is ready only when compute ends; and no exchange starts before the
+    last layer's gradient is ready, so what does not fit beside the rest is exposed.
+
+    Args:
+        problem: the layers.
+        r: the stages' choice of replicas.
+        end: the cut at which they end.
+        exchange: like `BoundProblem.exchange_R` for that choice.
+        link: like `BoundProblem.link_R` for that choice.
+
+    Returns:
+        Seconds for stages [i, end), for all i below `end`.
+    """
+    after = problem.elements_L[:end][::-1].cumsum()[::-1]
+    work = problem.backward_s_RL[r, :end][::-1].cumsum()[::-1]
+    beside = work - work[-1]
+    exposed = np.maximum(exchange(problem.elements_L[:end]), link(after) - beside)
+    seconds: Floats = exposed + after * problem.optimizer_s_per_element
+    return seconds
 
 
 def _prefix(values: Floats) -> Floats:

@@ -20,6 +20,7 @@ def last_backward_start_s(
     send_s: Sequence[float],
     microbatches: int,
     schedule: str,
+    last_backward_s: Sequence[float] | None = None,
 ) -> Floats:
     """When each of S stages starts its last backward, with exclusive links.
 
@@ -32,10 +33,12 @@ def last_backward_start_s(
         send_s: seconds across each of the S-1 cuts, in both directions.
         microbatches: M.
         schedule: "1f1b" or "gpipe".
+        last_backward_s: seconds of each stage's last backward; like the others by default.
     """
     stages = len(forward_s)
     warm = [in_flight(schedule, s, stages, microbatches) for s in range(stages)]
-    compute = np.array([forward_s, backward_s], dtype=np.float64)
+    last_s = backward_s if last_backward_s is None else last_backward_s
+    compute = np.array([forward_s, backward_s, last_s], dtype=np.float64)
     send = np.array([*send_s, 0.0], dtype=np.float64)
     return _last_backward_start(compute, send, np.array(warm, dtype=np.int64), microbatches)
 
@@ -50,8 +53,8 @@ def _last_backward_start(  # pragma: no cover - runs compiled
 ) -> Floats:
     """Sweeps over the stages, each running on until its next input has not arrived.
 
-    Row 0 of `compute` is forward, row 1 backward. A stage runs `warm` forwards, then one backward
-    and one forward in turn, then the backwards that are left.
+    Row 0 of `compute` is forward, row 1 backward, row 2 the last backward. A stage runs `warm`
+    forwards, then one backward and one forward in turn, then the backwards that are left.
     """
     stages = compute.shape[1]
     arrival = np.full((2, stages, microbatches), np.nan)
@@ -78,7 +81,8 @@ def _last_backward_start(  # pragma: no cover - runs compiled
                 if np.isnan(ready):
                     break
                 start = max(free[s], ready)
-                free[s] = start + compute[way, s]
+                row = 2 if way == 1 and m == microbatches - 1 else way
+                free[s] = start + compute[row, s]
                 position[s] = p + 1
                 left -= 1
                 if way == 1:

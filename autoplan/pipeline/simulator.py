@@ -26,19 +26,23 @@ class Timeline:
     backward_start_s_SM: Floats
     forward_s_S: Floats
     backward_s_S: Floats
+    last_backward_s_S: Floats
+    """The backward of the last microbatch, sparsification included."""
     stage_end_s_S: Floats
     """End of each stage's update."""
 
     @property
     def busy_s_S(self) -> Floats:
         """Seconds that each stage computes forwards and backwards."""
-        busy: Floats = self.forward_start_s_SM.shape[1] * (self.forward_s_S + self.backward_s_S)
+        microbatches = self.forward_start_s_SM.shape[1]
+        usual: Floats = microbatches * self.forward_s_S + (microbatches - 1) * self.backward_s_S
+        busy: Floats = usual + self.last_backward_s_S
         return busy
 
     @property
     def last_backward_start_s_S(self) -> Floats:
         """When each stage starts its last backward, in which its gradients become final."""
-        start: Floats = self.backward_start_s_SM.max(axis=1)
+        start: Floats = self.backward_start_s_SM[:, -1]
         return start
 
 
@@ -52,6 +56,7 @@ def simulate(
     optimizer_s: Sequence[float] | None = None,
     *,
     exclusive_links: bool = False,
+    last_backward_s: Sequence[float] | None = None,
 ) -> Timeline:
     """Runs one step of a synchronous pipeline.
 
@@ -67,6 +72,8 @@ def simulate(
         optimizer_s: seconds of each stage's update after its last backward; 0 by default.
         exclusive_links: whether a link carries one transfer at a time in each direction, so that a
             transfer may wait for the one before it. Without it a transfer is a pure delay.
+        last_backward_s: seconds of each stage's last backward, where gradients are sparsified in
+            it; like the others by default.
 
     Raises:
         InputError: lengths do not match, a duration is negative or not finite, or the schedule is
@@ -81,11 +88,14 @@ def simulate(
     send_forward = _durations("send_forward_s", send_forward_s, stages - 1)
     send_backward = _durations("send_backward_s", send_backward_s, stages - 1)
     optimizer = _durations("optimizer_s", optimizer_s, stages)
+    last = backward if last_backward_s is None else list(last_backward_s)
+    last = _durations("last_backward_s", last, stages)
     orders = [stage_order(schedule, s, stages, microbatches) for s in range(stages)]
-    starts = _run(orders, (forward, backward), (send_forward, send_backward), exclusive_links)
+    compute = (forward, backward, last)
+    starts = _run(orders, compute, (send_forward, send_backward), exclusive_links)
     forward_start = np.array(starts[0])
     backward_start = np.array(starts[1])
-    compute_end = backward_start.max(axis=1) + np.array(backward)
+    compute_end = backward_start[:, -1] + np.array(last)
     end = compute_end + np.array(optimizer)
     return Timeline(
         step_s=float(end.max()),
@@ -93,20 +103,22 @@ def simulate(
         backward_start_s_SM=backward_start,
         forward_s_S=np.array(forward),
         backward_s_S=np.array(backward),
+        last_backward_s_S=np.array(last),
         stage_end_s_S=end,
     )
 
 
 Matrix = list[list[float]]
 Pair = tuple[list[float], list[float]]
+Triple = tuple[list[float], list[float], list[float]]
 
 
 def _run(
-    orders: list[list[int]], compute: Pair, send: Pair, exclusive: bool
+    orders: list[list[int]], compute: Triple, send: Pair, exclusive: bool
 ) -> tuple[Matrix, Matrix]:
     """Starts of forwards and backwards, by following each stage's order as inputs arrive.
 
-    Index 0 of a pair is forward, 1 is backward.
+    Index 0 is forward, 1 is backward, 2 the backward of the last microbatch.
     """
     stages, microbatches = len(orders), len(orders[0]) // 2
     unknown = math.nan
@@ -129,7 +141,7 @@ def _run(
                 break
             start = max(free[s], ready)
             free[s] = starts[way][s][m] = start
-            free[s] += compute[way][s]
+            free[s] += compute[2 if piece == ~(microbatches - 1) else way][s]
             position[s] += 1
             neighbour = s + 1 if way == 0 else s - 1
             if 0 <= neighbour < stages:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.table import Table
 
 from autoplan.plan import Plan
-from autoplan.prediction import Prediction
+from autoplan.prediction import Prediction, StagePrediction
 from autoplan.report.quantities import count, percent, seconds, size
 from autoplan.search.run import SearchResult
 from autoplan.workload import Workload
 
+_WIDE = 100
 _MIN_WIDTH = 110
 """Columns of output that is not a terminal."""
 
@@ -96,7 +97,7 @@ def show_result(result: SearchResult, out: Console) -> None:
     out.print()
     out.print(_baseline_table(result))
     out.print()
-    out.print(stage_table(prediction))
+    out.print(stage_table(prediction, out.width))
     _show_notes(prediction.notes, out)
     out.print()
     out.print(
@@ -124,7 +125,7 @@ def show_prediction(plan: Plan, prediction: Prediction, out: Console) -> None:
         f"step [bold]{seconds(prediction.step_s)}[/], {prediction.samples_per_s:.4g} samples/s; "
         f"lower bound {seconds(prediction.lower_bound_s)}, gap {percent(prediction.gap)}"
     )
-    out.print(stage_table(prediction))
+    out.print(stage_table(prediction, out.width))
     _show_notes(prediction.notes, out)
 
 
@@ -165,28 +166,35 @@ def _baseline_table(result: SearchResult) -> Table:
     return table
 
 
-def stage_table(prediction: Prediction) -> Table:
-    """Per stage: layers, devices, where the step goes, memory against what there is."""
+def stage_table(prediction: Prediction, width: int) -> Table:
+    """Per stage: layers, devices, where the step goes, memory against what there is.
+
+    Narrow terminals (less than 100 columns) leave out the seconds per microbatch.
+    """
     table = Table("stage", "layers", "devices", box=None, header_style="bold", pad_edge=False)
-    headings = (
-        "forward", "backward", "compute", "bubble", "exposed comm", "update", "memory", "of",
-    )  # fmt: skip
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    columns: dict[str, Callable[[StagePrediction], float]] = {
+        "forward": lambda stage: stage.forward_s,
+        "backward": lambda stage: stage.backward_s,
+        "compute": lambda stage: stage.compute_s,
+        "bubble": lambda stage: stage.bubble_s,
+        "top-k": lambda stage: stage.sparsification_s,
+        "exposed": lambda stage: stage.exposed_communication_s,
+        "update": lambda stage: stage.optimizer_s,
+    }
+    if not any(stage.sparsification_s for stage in prediction.stages):
+        del columns["top-k"]
+    if width < _WIDE:
+        del columns["forward"], columns["backward"]
+    for heading in (*columns, "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for s, stage in enumerate(prediction.stages):
         memory = stage.memory
         table.add_row(
             str(s),
             f"{stage.layers[0]}-{stage.layers[1] - 1}",
             _ranges(stage.devices),
-            seconds(stage.forward_s),
-            seconds(stage.backward_s),
-            seconds(stage.compute_s),
-            seconds(stage.bubble_s),
-            seconds(stage.exposed_communication_s),
-            seconds(stage.optimizer_s),
-            size(memory.total_bytes),
-            size(memory.available_bytes),
+            *(seconds(value(stage)) for value in columns.values()),
+            f"{size(memory.total_bytes)} of {size(memory.available_bytes)}",
             style="red" if memory.missing_bytes else None,
         )
     return table

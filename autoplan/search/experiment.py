@@ -11,7 +11,8 @@ from autoplan.cluster import Cluster, load_cluster, resolve_cluster
 from autoplan.documents import STRICT, build, toml_value
 from autoplan.errors import InputError, require, words
 from autoplan.job import Job
-from autoplan.search.space import SearchSpace, SpaceDomain, build_space, load_space
+from autoplan.plan_bounds import PlanDomain
+from autoplan.search.space import SearchSpace, build_space, load_space
 from autoplan.workload import ReadOptions, Workload, load_workload
 
 
@@ -87,7 +88,7 @@ class Experiment:
     output: Path
     """Folder for the plan and the database."""
 
-    def domain(self) -> SpaceDomain:
+    def domain(self) -> PlanDomain:
         """What the space leaves open here; raises InputError where that is nothing."""
         layers, devices = len(self.workload.layers), self.cluster.num_devices
         return self.space.domain(layers, devices, self.job.global_batch)

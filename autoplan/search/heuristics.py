@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autoplan.gradsync.grouping import DDP_CAP_BYTES
+from autoplan.gradsync.policies import DDP_CAP_BYTES
 from autoplan.plan import Plan
 from autoplan.predict import Predictor, Score
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import COMMUNICATION, COMPUTE, UNIFORM, Proposer
+from autoplan.search.space import SearchSpace
 
 BASELINES = {
     "uniform-layers": UNIFORM,
@@ -18,6 +19,8 @@ BASELINES = {
 }
 """Pipelines that people cut by hand or by a balancer, and the partition behind each."""
 DATA_PARALLEL = "data-parallel"
+_PLAIN = SearchSpace()
+"""Dense groups without limits, as frameworks make them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +33,14 @@ class Baseline:
     layout: Layout
 
 
-def baselines(predictor: Predictor, proposer: Proposer) -> dict[str, Baseline | None]:
+def baselines(proposer: Proposer) -> dict[str, Baseline | None]:
     """The best feasible plan of each heuristic, None where none of its plans fits.
 
     Every pipeline uses the same number of replicas per stage, a number of stages that divides the
     devices, 1F1B, no recomputation and PyTorch DDP's default buckets; stages, microbatches and
     rank order are tried in all combinations that the space allows. "data-parallel" has one stage.
     """
+    predictor = proposer.predictor
     found: dict[str, Baseline | None] = {}
     for name, base in BASELINES.items():
         found[name] = _best(name, predictor, _layouts(proposer, base, pipeline=True))
@@ -49,7 +53,7 @@ def baselines(predictor: Predictor, proposer: Proposer) -> dict[str, Baseline | 
 def _best(name: str, predictor: Predictor, layouts: Iterator[Layout]) -> Baseline | None:
     best: Baseline | None = None
     for layout in layouts:
-        plan = assemble(layout, predictor)
+        plan = assemble(layout, predictor, _PLAIN)
         score = predictor.score(plan)
         if score.feasible and (best is None or score.step_s < best.score.step_s):
             best = Baseline(name=name, plan=plan, score=score, layout=layout)

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 from autoplan.cluster.placement import place
 from autoplan.documents import STRICT
-from autoplan.gradsync.grouping import policy_named
+from autoplan.gradsync import policy_named
 from autoplan.pipeline.schedule import in_flight
 from autoplan.plan import Plan, RankOrder, Schedule, Stage
 from autoplan.predict import Predictor
-from autoplan.search.space import PolicyName, Recompute
+from autoplan.search.space import PolicyName, Recompute, SearchSpace
+from autoplan.stage_costs import GroupingRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,20 @@ class Layout:
     cap_bytes: float
 
 
-def assemble(layout: Layout, predictor: Predictor) -> Plan:
-    """Groups the gradients of each stage and recomputes where the layout says so."""
+def assemble(layout: Layout, predictor: Predictor, space: SearchSpace) -> Plan:
+    """Groups the gradients of each stage and recomputes where the layout says so.
+
+    The space gives what holds for all groupings: densities and limits.
+    """
     costs, job = predictor.costs, predictor.job
-    policy = policy_named(layout.policy, layout.cap_bytes, job.gradient_bytes_per_element)
+    element_bytes = job.gradient_bytes_per_element
+    rule = GroupingRule(
+        policy=policy_named(
+            layout.policy, cap_bytes=layout.cap_bytes, bytes_per_element=element_bytes
+        ),
+        densities=space.densities,
+        limits=space.limits(element_bytes),
+    )
     placement = place(predictor.cluster, layout.replicas, layout.rank_order)
     per_microbatch = job.global_batch // layout.microbatches
     count = len(layout.replicas)
@@ -48,7 +59,7 @@ def assemble(layout: Layout, predictor: Predictor) -> Plan:
             layers=layers,
             replicas=replicas,
             recompute=layout.recompute == "always",
-            groups=costs.grouped(layers, samples, placement.groups[s], policy),
+            groups=costs.grouped(layers, samples, placement.groups[s], rule),
         )
         if layout.recompute == "where-needed":
             held = in_flight(layout.schedule, s, count, layout.microbatches)

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from autoplan.cluster import Cluster
 from autoplan.cluster.placement import place
+from autoplan.job import Job
 from autoplan.pipeline.partition import balanced_bounds, uniform_bounds
 from autoplan.predict import Predictor
 from autoplan.search.layout import Layout
-from autoplan.search.space import SearchSpace
+from autoplan.search.space import CAPPED_POLICIES, SearchSpace
+from autoplan.workload import Workload
 
 UNIFORM, COMPUTE, COMMUNICATION, BOUND = "uniform", "compute", "communication", "bound"
 _SHIFTED_REPLICAS = 4
@@ -36,12 +39,12 @@ class Suggester(Protocol):
 class Proposer:
     """Decodes trials for one experiment."""
 
-    def __init__(self, predictor: Predictor, space: SearchSpace) -> None:
+    def __init__(self, workload: Workload, cluster: Cluster, job: Job, space: SearchSpace) -> None:
         """Works out which values the space leaves; raises InputError where none is left."""
-        self.predictor, self.space = predictor, space
-        num_layers = len(predictor.workload.layers)
-        self.num_layers, self.num_devices = num_layers, predictor.cluster.num_devices
-        self.domain = space.domain(num_layers, self.num_devices, predictor.job.global_batch)
+        self.space = space
+        self.num_layers, self.num_devices = len(workload.layers), cluster.num_devices
+        self.domain = space.domain(self.num_layers, self.num_devices, job.global_batch)
+        self.predictor = Predictor(workload, cluster, job, self.domain)
         self.bases = {
             "uniform": (UNIFORM,),
             "balanced": (COMPUTE, COMMUNICATION),
@@ -56,7 +59,7 @@ class Proposer:
         splits = domain.microbatches
         m = splits[trial.suggest_int("microbatches_index", 0, len(splits) - 1)]
         if base == BOUND:
-            bound = self.predictor.bound(m)
+            bound = self.predictor.bounds.quick(m)
             bounds, replicas = bound.bounds, bound.replicas
         else:
             index = trial.suggest_int("stages_index", 0, len(domain.stages) - 1)
@@ -66,7 +69,7 @@ class Proposer:
             bounds = self._shift(trial, bounds)
         policy = self._choose(trial, "grouping", space.grouping)
         caps = space.cap_bytes
-        cap = self._choose(trial, "cap_bytes", caps) if policy == "threshold" else caps[0]
+        cap = self._choose(trial, "cap_bytes", caps) if policy in CAPPED_POLICIES else caps[0]
         return Layout(
             bounds=bounds,
             replicas=replicas,
@@ -101,7 +104,7 @@ class Proposer:
         while (usual := self.equal_replicas(m, num_stages, steps_down)) == 0:
             num_stages = self.fewer_stages(m, num_stages)
         replicas = [usual] * num_stages
-        if self.space.equal_replicas or len(self.domain.bound.replicas) == 1:
+        if self.space.equal_replicas or len(self.domain.replicas) == 1:
             return tuple(replicas)
         choices = self.domain.replicas_for(self.predictor.job.global_batch // m)
         home = choices.index(usual)

@@ -11,6 +11,7 @@ from autoplan.plan import Plan
 from autoplan.predict import Predictor, Score
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import Proposer
+from autoplan.search.space import SearchSpace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +32,9 @@ class Candidate:
 class Scorer:
     """Scores layouts, equal plans once, until a deadline."""
 
-    def __init__(self, predictor: Predictor, deadline_s: float) -> None:
+    def __init__(self, predictor: Predictor, space: SearchSpace, deadline_s: float) -> None:
         """`deadline_s` is a time.monotonic() value."""
-        self.predictor = predictor
+        self.predictor, self.space = predictor, space
         self.deadline_s = deadline_s
         self._scores: dict[Plan, Score] = {}
 
@@ -54,7 +55,7 @@ class Scorer:
 
     def candidate(self, layout: Layout) -> Candidate:
         """The layout's plan with its score, computed at most once for each distinct plan."""
-        plan = assemble(layout, self.predictor)
+        plan = assemble(layout, self.predictor, self.space)
         score = self._scores.get(plan)
         if score is None:
             score = self._scores[plan] = self.predictor.score(plan)

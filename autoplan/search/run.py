@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from autoplan.errors import NothingFeasibleError
 from autoplan.plan import Plan
-from autoplan.predict import Predictor
 from autoplan.prediction import ROUNDING, Prediction
 from autoplan.search.experiment import Budget, Experiment
 from autoplan.search.heuristics import Baseline, baselines
@@ -23,6 +22,8 @@ _REFINE_LIMIT = 48
 """Scores spent around one proposal."""
 _POLISH_LIMIT = 600
 """Scores spent around the best plan at the end."""
+_FIRST_CERTIFICATE = 16
+"""Trials after which the bound is tightened first."""
 _FLUSH_S = 2.0
 
 Stop = Literal["trials", "time", "optimal", "interrupted"]
@@ -121,11 +122,14 @@ class _Search:
     ) -> None:
         self.experiment, self.budget, self.on_progress = experiment, budget, on_progress
         self.started_s = time.monotonic()
-        self.predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
-        self.proposer = Proposer(self.predictor, experiment.space)
-        self.predictor.domain = self.proposer.domain.bound
-        self.scorer = Scorer(self.predictor, self.started_s + budget.seconds)
+        self.proposer = Proposer(
+            experiment.workload, experiment.cluster, experiment.job, experiment.space
+        )
+        self.predictor = self.proposer.predictor
+        self.scorer = Scorer(self.predictor, experiment.space, self.started_s + budget.seconds)
         self.best: Candidate | None = None
+        self.bound_s = self.predictor.bounds.quick_s
+        self.next_certificate = _FIRST_CERTIFICATE
 
     def run(self, storage: str | None, study_name: str | None) -> SearchResult:
         """Opens the study, searches, saves the plan."""
@@ -136,7 +140,7 @@ class _Search:
             self.experiment.identities,
             self.budget.seed,
         )
-        heuristics = baselines(self.predictor, self.proposer)
+        heuristics = baselines(self.proposer)
         for layout in study.earlier_layouts()[:1]:
             self._keep(self.scorer.candidate(layout))
         if study.num_earlier == 0:
@@ -160,7 +164,7 @@ class _Search:
         flushed_s = time.monotonic()
         try:
             while study.num_trials < self.budget.trials:
-                if self._proven:
+                if self._proven(study.num_trials):
                     stopped_by = "optimal"
                     break
                 if self.scorer.expired:
@@ -171,7 +175,8 @@ class _Search:
                     study.flush()
                     flushed_s = time.monotonic()
                 self._report(study)
-            self._polish()
+            else:
+                self._polish()
         except KeyboardInterrupt:
             stopped_by = "interrupted"
         study.flush()
@@ -191,7 +196,7 @@ class _Search:
 
     def _polish(self) -> None:
         """Climbs further from the best plan, for as long as there is time."""
-        if self.best is not None and not self._proven:
+        if self.best is not None:
             self._keep(refine(self.best, self.scorer, self.proposer, _POLISH_LIMIT))
 
     def _keep(self, candidate: Candidate) -> None:
@@ -199,11 +204,18 @@ class _Search:
         if candidate.score.feasible and (self.best is None or candidate.rank < self.best.rank):
             self.best = candidate
 
-    @property
-    def _proven(self) -> bool:
-        """Whether the best plan reaches the bound, so that nothing better exists."""
-        bound = self.predictor.lower_bound_s
-        return self.best is not None and self.best.score.step_s <= bound * (1 + ROUNDING)
+    def _proven(self, num_trials: int) -> bool:
+        """Whether the best plan reaches the bound, so that nothing better exists.
+
+        The bound is tightened now and then, since that takes as long as many trials.
+        """
+        if self.best is None:
+            return False
+        step_s = self.best.score.step_s
+        if num_trials >= self.next_certificate:
+            self.next_certificate = 2 * num_trials + _FIRST_CERTIFICATE
+            self.bound_s = max(self.bound_s, self.predictor.bounds.certified_s(step_s))
+        return step_s <= self.bound_s * (1 + ROUNDING)
 
     def _report(self, study: SearchStudy) -> None:
         if self.on_progress is not None:
@@ -215,7 +227,7 @@ class _Search:
                     elapsed_s=time.monotonic() - self.started_s,
                     budget_s=self.budget.seconds,
                     best_s=self.best.score.step_s if self.best else None,
-                    lower_bound_s=self.predictor.lower_bound_s,
+                    lower_bound_s=self.bound_s,
                 )
             )
 

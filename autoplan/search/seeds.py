@@ -42,7 +42,7 @@ def first_proposals(
             )
     if BOUND not in proposer.bases:
         return
-    splits = sorted(domain.microbatches, key=lambda m: proposer.predictor.bound(m).step_s)
+    splits = sorted(domain.microbatches, key=lambda m: proposer.predictor.bounds.quick(m).step_s)
     for m in splits[:_SPLITS_SEEDED]:
         for rank_order in space.rank_orders:
             yield (

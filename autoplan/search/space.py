@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -10,13 +11,26 @@ from typing import Any, Literal
 
 from autoplan.documents import STRICT, build, identity, toml_value
 from autoplan.errors import InputError, require
-from autoplan.gradsync.grouping import DDP_CAP_BYTES, POLICIES
+from autoplan.gradsync.policies import DDP_CAP_BYTES, POLICIES
+from autoplan.gradsync.problem import GroupLimits
 from autoplan.plan import RankOrder, Schedule
-from autoplan.predict import PlanDomain, divisors
+from autoplan.plan_bounds import PlanDomain, divisors
 
 Recompute = Literal["never", "where-needed", "always"]
 Cuts = Literal["uniform", "balanced", "open"]
-PolicyName = Literal["layerwise", "single", "threshold", "exact"]
+PolicyName = Literal[
+    "layerwise",
+    "single",
+    "threshold",
+    "horovod",
+    "paddle",
+    "mg-wfbp",
+    "mgs",
+    "mgs-corrected",
+    "exact",
+]
+CAPPED_POLICIES = ("threshold", "horovod", "paddle")
+"""Policies that `cap_bytes` means something to."""
 
 
 MOST_MICROBATCHES = 1024
@@ -52,7 +66,17 @@ class SearchSpace:
     grouping: tuple[PolicyName, ...] = ("exact",)
     """Policies that group gradients."""
     cap_bytes: tuple[float, ...] = (float(DDP_CAP_BYTES),)
-    """Group caps for the threshold policy."""
+    """Group caps for the policies that close a group at a cap."""
+    densities: tuple[float, ...] = (1.0,)
+    """Densities that a group may have: 1.0 dense, less top-k with error feedback."""
+    group_max_bytes: float | None = None
+    """Most bytes of gradients in a group."""
+    group_min_elements: float = 0.0
+    """Fewest elements in a group."""
+    max_groups: int | None = None
+    """Most groups of a stage."""
+    exchange_memory_bytes: float | None = None
+    """Most bytes of fused buffers and residuals of a stage."""
 
     def __post_init__(self) -> None:
         """Refuses empty choices and values that no plan can have."""
@@ -60,13 +84,18 @@ class SearchSpace:
             values = getattr(self, name)
             sound = all(value >= 1 for value in values) and len(set(values)) == len(values)
             require(sound, name, values, "distinct whole numbers of at least 1")
-        for name in ("schedules", "rank_orders", "recompute", "grouping", "cap_bytes"):
+        for name in ("schedules", "rank_orders", "recompute", "grouping", "cap_bytes", "densities"):
             values = getattr(self, name)
             sound = bool(values) and len(set(values)) == len(values)
             require(sound, name, values, "at least one value, none twice")
         require(self.cut_shift >= 0, "cut_shift", self.cut_shift, "at least 0 layers")
         sound = all(cap > 0 for cap in self.cap_bytes)
         require(sound, "cap_bytes", self.cap_bytes, "numbers of bytes above 0")
+        sound = all(0 < density <= 1 for density in self.densities)
+        require(sound, "densities", self.densities, "numbers above 0, at most 1")
+        sound = self.group_max_bytes is None or self.group_max_bytes > 0
+        require(sound, "group_max_bytes", self.group_max_bytes, "above 0 bytes")
+        self.limits(1.0)  # refuses limits that no grouping can keep
         known = set(self.grouping) <= set(POLICIES)
         require(known, "grouping", self.grouping, ", ".join(POLICIES))
 
@@ -75,7 +104,17 @@ class SearchSpace:
         """The space's identity."""
         return identity(self)
 
-    def domain(self, num_layers: int, num_devices: int, global_batch: int) -> SpaceDomain:
+    def limits(self, bytes_per_element: float) -> GroupLimits:
+        """What every grouping keeps to."""
+        most, memory = self.group_max_bytes, self.exchange_memory_bytes
+        return GroupLimits(
+            max_elements=math.inf if most is None else most / bytes_per_element,
+            min_elements=self.group_min_elements,
+            max_groups=self.max_groups,
+            max_memory_bytes=math.inf if memory is None else memory,
+        )
+
+    def domain(self, num_layers: int, num_devices: int, global_batch: int) -> PlanDomain:
         """The values that are left for a model, a cluster and a batch.
 
         Raises:
@@ -102,24 +141,14 @@ class SearchSpace:
             f"some number of replicas divides"
         )
         require(bool(splits), "microbatches", self.microbatches, allowed)
-        return SpaceDomain(stages=stages, bound=PlanDomain(microbatches=splits, replicas=replicas))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpaceDomain:
-    """The numbers that a space leaves open for one experiment."""
-
-    stages: tuple[int, ...]
-    bound: PlanDomain
-
-    @property
-    def microbatches(self) -> tuple[int, ...]:
-        """Numbers of microbatches, rising."""
-        return self.bound.microbatches
-
-    def replicas_for(self, samples: int) -> tuple[int, ...]:
-        """Numbers of replicas that divide a microbatch of so many samples, rising."""
-        return tuple(r for r in self.bound.replicas if samples % r == 0)
+        return PlanDomain(
+            microbatches=splits,
+            replicas=replicas,
+            stages=stages,
+            schedules=self.schedules,
+            rank_orders=self.rank_orders,
+            densities=self.densities,
+        )
 
 
 def shipped_spaces() -> dict[str, Traversable]:

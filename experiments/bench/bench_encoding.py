@@ -24,7 +24,6 @@ from pathlib import Path
 
 import optuna
 
-from autoplan.predict import Predictor
 from autoplan.search.experiment import Experiment, load_experiment
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import COMMUNICATION, COMPUTE, UNIFORM, Proposer
@@ -69,10 +68,12 @@ def best_step_s(experiment: Experiment, shape: tuple[int, int], encode, trials: 
     """Least step time over the trials; plans that do not fit count with their step time too."""
     num_stages, microbatches = shape
     job = dataclasses.replace(experiment.job, global_batch=microbatches * 4)
-    predictor = Predictor(experiment.workload, experiment.cluster, job)
-    cluster_devices = experiment.cluster.num_devices
-    proposer = Proposer(predictor, SearchSpace(stages=(min(num_stages, cluster_devices),)))
-    replicas = (1,) * min(num_stages, cluster_devices)
+    cluster = experiment.cluster
+    num_stages = min(num_stages, cluster.num_devices)
+    space = SearchSpace(stages=(num_stages,))
+    proposer = Proposer(experiment.workload, cluster, job, space)
+    predictor = proposer.predictor
+    replicas = (1,) * num_stages
     names = (COMPUTE, COMMUNICATION, UNIFORM)
     bases = {name: proposer.partition(name, microbatches, replicas) for name in names}
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
@@ -88,7 +89,7 @@ def best_step_s(experiment: Experiment, shape: tuple[int, int], encode, trials: 
             policy="single",
             cap_bytes=1.0,
         )
-        return predictor.score(assemble(layout, predictor)).step_s
+        return predictor.score(assemble(layout, predictor, proposer.space)).step_s
 
     study.optimize(objective, n_trials=trials)
     return study.best_value

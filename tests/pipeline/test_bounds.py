@@ -20,12 +20,14 @@ from builders import (
 from autoplan import Job, Plan
 from autoplan.cluster import MeasuredCollective
 from autoplan.cluster.placement import place
-from autoplan.gradsync.grouping import POLICIES, policy_named
+from autoplan.gradsync import POLICIES, policy_named
 from autoplan.pipeline.bounds import BoundProblem, step_bound
-from autoplan.predict import PlanDomain, Predictor
+from autoplan.plan_bounds import PlanDomain
+from autoplan.predict import Predictor
+from autoplan.stage_costs import GroupingRule
 
 
-def regrouped(plan, predictor, policy):
+def regrouped(plan, predictor, rule):
     """The same plan with the gradient groups that a policy makes."""
     job, costs = predictor.job, predictor.costs
     replicas = tuple(stage.replicas for stage in plan.stages)
@@ -33,7 +35,7 @@ def regrouped(plan, predictor, policy):
     samples = job.global_batch // plan.microbatches
     stages = (
         dataclasses.replace(
-            stage, groups=costs.grouped(stage.layers, samples / stage.replicas, shape, policy)
+            stage, groups=costs.grouped(stage.layers, samples / stage.replicas, shape, rule)
         )
         for stage, shape in zip(plan.stages, shapes, strict=True)
     )
@@ -48,12 +50,12 @@ def test_no_plan_of_thousands_is_faster_than_the_bound():
         predictor = Predictor(model, where, job)
         for _ in range(8):
             plan = random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
-            policies = [policy_named(name, cap_bytes=40) for name in POLICIES]
+            policies = [GroupingRule(policy=policy_named(name, cap_bytes=40)) for name in POLICIES]
             plans = [plan, *(regrouped(plan, predictor, policy) for policy in policies)]
             step_s = min(predictor.score(each).step_s for each in plans)
-            bound_s = predictor.bound(plan.microbatches).step_s
+            bound_s = predictor.bounds.quick(plan.microbatches).step_s
             assert bound_s <= step_s * (1 + 1e-12)
-            assert predictor.lower_bound_s <= bound_s
+            assert predictor.bounds.quick_s <= bound_s
             tight += bound_s >= step_s * (1 - 1e-12)
     assert tight >= 100
 
@@ -63,11 +65,11 @@ def test_bound_holds_where_a_measured_table_makes_two_small_exchanges_cheaper_th
         collective="all_reduce", devices=2, nodes=1, size_bytes=(8.0, 16.0), seconds=(0.01, 100.0)
     )
     model = workload([layer(1.0, 2.0, gradient_elements=2)] * 2)
-    domain = PlanDomain(microbatches=(1,), replicas=(2,))
+    domain = PlanDomain(microbatches=(1,), replicas=(2,), stages=(1,))
     predictor = Predictor(model, cluster(2, measured=(table,)), Job(global_batch=2), domain)
     plan = Plan(stages=(stage(0, 2, [(1, 2), (0, 1)], replicas=2),), microbatches=1)
     assert predictor.score(plan).step_s == pytest.approx(6.01)
-    assert predictor.lower_bound_s <= 6.01
+    assert predictor.bounds.quick_s <= 6.01
 
 
 def random_problem(rng):
@@ -86,7 +88,8 @@ def random_problem(rng):
         backward_s_RL=np.array([rng.uniform(0, 3) for _ in range(np.prod(shape))]).reshape(shape),
         receive_s_RC=receive,
         elements_L=np.array([rng.choice([0.0, rng.uniform(0, 40)]) for _ in range(layers)]),
-        communicate_R=[exchange(replicas) for replicas in sorted(choices)],
+        exchange_R=[exchange(replicas) for replicas in sorted(choices)],
+        link_R=[exchange(replicas) for replicas in sorted(choices)],
         optimizer_s_per_element=rng.choice([0.0, 0.05]),
         microbatches=rng.randint(1, 6),
         devices=rng.randint(max(choices), 6),
@@ -96,18 +99,26 @@ def random_problem(rng):
 def stage_term(problem, first, end, r):
     """The least step that a stage imposes, in the words of `step_bound`."""
     forward, backward, m = problem.forward_s_RL, problem.backward_s_RL, problem.microbatches
-    least_receive = problem.receive_s_RC[:, first].min()
-    fill = forward[:, :first].min(axis=0).sum()
-    drain = backward[:, :first].min(axis=0).sum() + least_receive
+    left = [n <= problem.devices - problem.replicas_R[r] for n in problem.replicas_R]
+    others_forward = np.where(np.array(left)[:, None], forward, np.inf).min(axis=0)
+    others_backward = np.where(np.array(left)[:, None], backward, np.inf).min(axis=0)
+    receive = problem.receive_s_RC[r, first]
+    fill = others_forward[:first].sum()
+    drain = others_backward[:first].sum() + receive
     once = forward[r, first:end].sum() + backward[r, first:end].sum()
-    by_compute = fill + least_receive + m * once
-    by_transfers = fill + m * problem.receive_s_RC[r, first] + once
-    exchange = problem.communicate_R[r]
+    by_compute = fill + receive + m * once
+    by_transfers = fill + m * receive + once
+    back = others_forward[end:].sum() + others_backward[end:].sum()
+    back += 2 * problem.receive_s_RC[:, end].min()
+    by_return = (
+        fill + receive + forward[r, first:end].sum() + back + m * backward[r, first:end].sum()
+    )
+    exchange, link = problem.exchange_R[r], problem.link_R[r]
     elements = problem.elements_L[first:end]
-    whole = exchange(elements.sum()) - backward[r, first : end - 1].sum()
+    whole = link(elements.sum()) - backward[r, first : end - 1].sum()
     update = elements.sum() * problem.optimizer_s_per_element
     exposed = max(exchange(elements[0]), whole) + update
-    return max(by_compute, by_transfers) + max(drain, exposed)
+    return max(by_compute, by_transfers, by_return) + max(drain, exposed)
 
 
 def test_bound_is_the_least_of_its_own_formula_over_all_partitions():
@@ -138,5 +149,5 @@ def test_bound_is_reached_by_a_single_layer_on_one_device():
         plan = Plan(stages=(stage(0, 1),), microbatches=microbatches)
         prediction = predictor.predict(plan)
         assert prediction.step_s == pytest.approx(6 * 8.0 + 3.5, rel=1e-12)
-        assert predictor.bound(microbatches).step_s == prediction.step_s
+        assert predictor.bounds.quick(microbatches).step_s == prediction.step_s
         assert prediction.gap == 0

@@ -2,7 +2,6 @@ import random
 
 import pytest
 
-from autoplan.predict import Predictor
 from autoplan.search.layout import assemble
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import neighbours
@@ -33,16 +32,19 @@ SPACES = {
 }
 
 
+def proposer_of(experiment, space):
+    return Proposer(experiment.workload, experiment.cluster, experiment.job, space)
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_every_combination_of_parameters_is_a_valid_plan_of_the_space(experiment, name):
     space = SPACES[name]
-    predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
-    proposer = Proposer(predictor, space)
-    predictor.domain = proposer.domain.bound
+    proposer = proposer_of(experiment, space)
+    predictor = proposer.predictor
     for seed in range(150):
         layout = proposer.layout(RandomTrial(seed))
         for candidate in (layout, *neighbours(layout, proposer)):
-            plan = assemble(candidate, predictor)
+            plan = assemble(candidate, predictor, space)
             plan.require_fits(8, 4, 16)
             assert not space.stages or len(plan.stages) in space.stages
             assert not space.microbatches or plan.microbatches in space.microbatches
@@ -56,16 +58,15 @@ def test_every_combination_of_parameters_is_a_valid_plan_of_the_space(experiment
 
 
 def test_equal_parameters_give_equal_plans(experiment):
-    predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
-    proposer = Proposer(predictor, SearchSpace())
-    first = assemble(proposer.layout(RandomTrial(7)), predictor)
-    again = assemble(proposer.layout(RandomTrial(7)), predictor)
+    proposer = proposer_of(experiment, SearchSpace())
+    predictor = proposer.predictor
+    first = assemble(proposer.layout(RandomTrial(7)), predictor, SearchSpace())
+    again = assemble(proposer.layout(RandomTrial(7)), predictor, SearchSpace())
     assert first.sha256 == again.sha256
 
 
 def test_moves_never_repeat_the_layout_they_start_from(experiment):
-    predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
-    proposer = Proposer(predictor, SearchSpace())
+    proposer = proposer_of(experiment, SearchSpace())
     for seed in range(50):
         layout = proposer.layout(RandomTrial(seed))
         moves = list(neighbours(layout, proposer))
@@ -78,11 +79,12 @@ def test_recompute_where_needed_touches_only_stages_that_do_not_fit(experiment):
 
     device = dataclasses.replace(experiment.cluster.device, memory_bytes=7.5e7)
     cluster = dataclasses.replace(experiment.cluster, device=device)
-    predictor = Predictor(experiment.workload, cluster, experiment.job)
-    proposer = Proposer(predictor, SearchSpace(recompute=("where-needed",), stages=(4,)))
+    space = SearchSpace(recompute=("where-needed",), stages=(4,))
+    proposer = Proposer(experiment.workload, cluster, experiment.job, space)
+    predictor = proposer.predictor
     seen = set()
     for seed in range(60):
-        plan = assemble(proposer.layout(RandomTrial(seed)), predictor)
+        plan = assemble(proposer.layout(RandomTrial(seed)), predictor, proposer.space)
         plain = tuple(dataclasses.replace(stage, recompute=False) for stage in plan.stages)
         without = predictor.predict(dataclasses.replace(plan, stages=plain))
         for stage, before in zip(plan.stages, without.stages, strict=True):

@@ -9,7 +9,6 @@ import pytest
 import autoplan
 from autoplan.errors import InputError, NothingFeasibleError, StorageError
 from autoplan.plan import load_plan
-from autoplan.predict import Predictor
 from autoplan.search.heuristics import baselines
 from autoplan.search.proposal import Proposer
 from autoplan.search.run import search
@@ -178,9 +177,8 @@ def test_a_bad_storage_url_is_one_line_without_the_password(experiment, url):
 
 def test_heuristics_stay_inside_the_space(experiment):
     space = dataclasses.replace(experiment.space, stages=(4,), microbatches=(8,))
-    predictor = Predictor(experiment.workload, experiment.cluster, experiment.job)
-    proposer = Proposer(predictor, space)
-    found = baselines(predictor, proposer)
+    proposer = Proposer(experiment.workload, experiment.cluster, experiment.job, space)
+    found = baselines(proposer)
     assert found["data-parallel"] is None
     plan = found["uniform-layers"].plan
     assert len(plan.stages) == 4

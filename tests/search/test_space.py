@@ -24,7 +24,7 @@ def test_a_list_restricts_a_knob():
     space = SearchSpace(stages=(2, 4), replicas=(2,), microbatches=(4, 5))
     domain = space.domain(num_layers=10, num_devices=8, global_batch=16)
     assert domain.stages == (2, 4)
-    assert domain.bound.replicas == (2,)
+    assert domain.replicas == (2,)
     assert domain.microbatches == (4,)
 
 

@@ -1,0 +1,227 @@
+"""A lower bound that follows the stages one by one, and can be tightened as long as there is time.
+
+`bounds.step_bound` prices the other stages as cheaply as any choice allows. Here a dynamic program
+walks from the first stage to the last and carries what one microbatch really takes to get there
+and back, so that deep pipelines pay for their depth, and stages that lie across nodes for the
+network. It answers whether any partition can stay within a step time; bisection does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+REPLICA, STAGE = 0, 1
+"""Rank orders."""
+PROOF = 1e-10
+"""A plan that no other beats by this share is optimal: the rest is rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageTerms:
+    """What stages cost at least with one number of microbatches.
+
+    Axes: R choices of replicas, C = L + 1 cuts. A stage [i, j) lies between cuts i and j.
+    """
+
+    microbatches: int
+    replicas_R: NDArray[np.int64]
+    """Choices of replicas, rising."""
+    forward_s_RC: Floats
+    """Seconds of one forward of all layers before a cut."""
+    backward_s_RC: Floats
+    """Seconds of one backward of all layers before a cut."""
+    receive_s_2RC: Floats
+    """Least seconds to receive one microbatch: over any link; if it must cross nodes."""
+    update_s_2RCC: Floats
+    """Least seconds from the end of compute to the end of the update of a stage: replicas within
+    a node; over several nodes."""
+    after_s_NC: Floats
+    """Least seconds of one forward and backward of all layers after a cut, by devices left."""
+    least_receive_s_C: Floats
+    """Least seconds to receive over any cut at or after this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateSpace:
+    """The plans that a certificate covers, whatever their microbatches."""
+
+    stages: tuple[int, ...]
+    """Numbers of stages."""
+    rank_orders: tuple[int, ...]
+    """REPLICA, STAGE or both."""
+    devices: int
+    """Devices in all."""
+    devices_per_node: int
+    """Devices of a node."""
+    only_1f1b: bool
+    """Whether 1F1B is the only schedule, which limits the microbatches in flight."""
+
+
+def certify(
+    every: Sequence[StageTerms],
+    space: CertificateSpace,
+    low_s: float,
+    high_s: float,
+    *,
+    precision: float,
+    effort: int,
+) -> float:
+    """Raises a lower bound by bisection between it and a step time that some plan reaches.
+
+    Args:
+        every: the terms of each number of microbatches that is open.
+        space: the plans that the bound is to cover.
+        low_s: a valid lower bound in seconds.
+        high_s: a step time in seconds that some plan of the space reaches.
+        precision: relative width at which to stop.
+        effort: stages looked at, after which to stop; a count, so that the result is the same on
+            every machine.
+
+    Returns:
+        A valid lower bound in seconds, at least `low_s`.
+    """
+    cases = [(t, s, o) for t in every for s in space.stages for o in space.rank_orders]
+    left = effort
+
+    def reachable(step_s: float) -> bool:
+        """Whether some case may stay within a step time; true where the effort is used up."""
+        nonlocal left
+        for n, (terms, stages, order) in enumerate(cases):
+            reached, looked_at = _within(terms, stages, order, space, step_s)
+            left -= looked_at
+            if left < 0:
+                return True
+            if reached:
+                cases.insert(0, cases.pop(n))  # what was reachable once is tried first
+                return True
+        return False
+
+    almost_s = high_s * (1 - PROOF)
+    if almost_s <= low_s or not reachable(almost_s):
+        return max(low_s, almost_s)
+    if reachable(low_s):
+        return low_s
+    while left > 0 and high_s > low_s * (1 + precision):
+        middle_s = (low_s + high_s) / 2
+        if reachable(middle_s):
+            high_s = middle_s
+        else:
+            low_s = middle_s
+    return low_s
+
+
+def _within(
+    terms: StageTerms, stages: int, rank_order: int, space: CertificateSpace, step_s: float
+) -> tuple[bool, int]:
+    """Whether some partition into so many stages may stay within a step time; stages looked at."""
+    return _reachable(
+        (terms.microbatches, stages, rank_order, space.devices, space.devices_per_node),
+        terms.replicas_R,
+        terms.forward_s_RC,
+        terms.backward_s_RC,
+        terms.receive_s_2RC,
+        terms.update_s_2RCC,
+        terms.after_s_NC,
+        terms.least_receive_s_C,
+        space.only_1f1b,
+        _forward_share(terms),
+        step_s,
+    )
+
+
+def _forward_share(terms: StageTerms) -> float:
+    """The least share of forward in one forward and backward of a layer, transfers being half."""
+    forward = np.diff(terms.forward_s_RC, axis=1)
+    both = forward + np.diff(terms.backward_s_RC, axis=1)
+    shares = np.divide(forward, both, out=np.full_like(both, 0.5), where=both > 0)
+    return min(0.5, float(shares.min()))
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., tuple[bool, int]]:
+    return cast(Callable[..., tuple[bool, int]], numba.njit(cache=True)(function))
+
+
+@_compiled
+def _reachable(  # pragma: no cover - runs compiled
+    counts: tuple[int, int, int, int, int],
+    replicas_R: NDArray[np.int64],
+    forward_s_RC: Floats,
+    backward_s_RC: Floats,
+    receive_s_2RC: Floats,
+    update_s_2RCC: Floats,
+    after_s_NC: Floats,
+    least_receive_s_C: Floats,
+    only_1f1b: bool,
+    forward_share: float,
+    step_s: float,
+) -> tuple[bool, int]:
+    """Least time of one microbatch there and back, per cut and devices used, stage by stage.
+
+    Each condition is a time that the stage imposes on the step (see `bounds.step_bound`), with
+    `trip`, the least forward and backward of the stages before, in the place of the cheapest.
+    """
+    m, stages, rank_order, devices, devices_per_node = counts
+    layers = forward_s_RC.shape[1] - 1
+    looked_at = 0
+    trips = np.full((layers + 1, devices + 1), np.inf)
+    trips[0, 0] = 0.0
+    for s in range(stages):
+        later = stages - s - 1
+        warm = min(later + 1, m)
+        rounds = (m - 1) // warm
+        rest = (m - 1) - rounds * warm
+        reached = np.full((layers + 1, devices + 1), np.inf)
+        for i in range(s, layers - later):
+            for used in range(s, devices + 1):
+                trip = trips[i, used]
+                if trip == np.inf:
+                    continue
+                for r in range(replicas_R.size):
+                    count = replicas_R[r]
+                    total = used + count
+                    if total + later > devices:
+                        break
+                    crosses = 0
+                    spans = 0
+                    if rank_order == 0:
+                        # Replicas side by side: the stage lies on devices used .. total - 1.
+                        crosses = 1 if used > 0 and used % devices_per_node == 0 else 0
+                        spans = (
+                            1 if used // devices_per_node != (total - 1) // devices_per_node else 0
+                        )
+                    elif stages <= devices_per_node:
+                        # Stages side by side: the first replica lies in the first node, the last
+                        # behind at least (count - 1) / count of all devices.
+                        behind = (total + later) * (count - 1) // count
+                        spans = 1 if behind >= devices_per_node else 0
+                    receive = receive_s_2RC[crosses, r, i]
+                    fill = forward_share * trip + receive
+                    first = layers if later == 0 else i + 1
+                    for j in range(first, layers - later + 1):
+                        looked_at += 1
+                        forward = forward_s_RC[r, j] - forward_s_RC[r, i]
+                        backward = backward_s_RC[r, j] - backward_s_RC[r, i]
+                        both = forward + backward
+                        there_and_back = trip + 2 * receive
+                        if there_and_back + m * both > step_s:
+                            break
+                        back = 0.0
+                        if later > 0:
+                            left = devices - total - (later - 1)
+                            back = after_s_NC[left, j] + 2 * later * least_receive_s_C[j]
+                        work = max(m * both, both + (m - 1) * receive)
+                        work = max(work, forward + back + m * backward)
+                        if only_1f1b:
+                            work = max(work, (rounds + 1) * (both + back) + rest * backward)
+                        update = update_s_2RCC[spans, r, i, j]
+                        if max(there_and_back + work, fill + work + update) <= step_s:
+                            reached[j, total] = min(reached[j, total], there_and_back + both)
+        trips = reached
+    return bool(trips[layers].min() < np.inf), looked_at

@@ -1,0 +1,268 @@
+"""Lower bounds on the step time of whole sets of plans."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoplan.cluster import Cluster
+from autoplan.cluster.collectives import GroupShape
+from autoplan.gradsync import GroupCost
+from autoplan.gradsync.costs import ElementCost
+from autoplan.gradsync.problem import Cost
+from autoplan.job import Job
+from autoplan.pipeline.bounds import Bound, BoundProblem, LeastCost, step_bound, update_s
+from autoplan.pipeline.certificate import (
+    REPLICA,
+    STAGE,
+    CertificateSpace,
+    StageTerms,
+    certify,
+)
+from autoplan.plan import RANK_ORDERS, SCHEDULES, RankOrder, Schedule
+from autoplan.stage_costs import StageCosts
+
+Floats = NDArray[np.float64]
+_PRECISION = 1e-4
+_EFFORT = 150_000_000
+"""Stages that a certificate may look at: about two seconds."""
+_MOST_TERMS = 4_000_000
+"""Numbers in a table of updates per interval of layers; larger models keep the quick bound."""
+_SLOPE_MARGIN = 1e-6
+"""Rounding k down to whole elements lets a slope be this little lower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDomain:
+    """The plans that a bound covers; every choice that is not named here is open."""
+
+    microbatches: tuple[int, ...]
+    """Numbers of microbatches per step."""
+    replicas: tuple[int, ...]
+    """Numbers of replicas that a stage may have."""
+    stages: tuple[int, ...]
+    """Numbers of stages."""
+    schedules: tuple[Schedule, ...] = SCHEDULES
+    """Schedules."""
+    rank_orders: tuple[RankOrder, ...] = RANK_ORDERS
+    """What is packed inside nodes."""
+    densities: tuple[float, ...] = (1.0,)
+    """Densities that a gradient group may have."""
+
+    @classmethod
+    def everything(cls, num_layers: int, cluster: Cluster, job: Job) -> PlanDomain:
+        """All dense plans that the cluster can run and the batch can be split for."""
+        return cls(
+            microbatches=divisors(job.global_batch),
+            replicas=tuple(range(1, cluster.num_devices + 1)),
+            stages=tuple(range(1, min(num_layers, cluster.num_devices) + 1)),
+        )
+
+    def replicas_for(self, samples: int) -> tuple[int, ...]:
+        """Numbers of replicas that divide a microbatch of so many samples, rising."""
+        return tuple(r for r in self.replicas if samples % r == 0)
+
+
+class PlanBounds:
+    """Bounds for one workload, cluster and job, over one domain."""
+
+    def __init__(self, costs: StageCosts, domain: PlanDomain) -> None:
+        """Keeps the inputs; nothing is computed yet."""
+        self.costs, self.domain = costs, domain
+        self.cluster, self.job = costs.cluster, costs.job
+        self.quick = functools.lru_cache(maxsize=None)(self._quick)
+        self.certified_s = functools.lru_cache(maxsize=64)(self._certified_s)
+
+    @property
+    def quick_s(self) -> float:
+        """A bound in seconds that takes one pass per number of microbatches."""
+        return min(self.quick(m).step_s for m in self.domain.microbatches)
+
+    def _certified_s(self, reached_s: float) -> float:
+        """A tighter bound in seconds, given a step time that some plan of the domain reaches.
+
+        The same inputs give the same bound on every machine.
+        """
+        low_s = self.quick_s
+        splits = [m for m in self.domain.microbatches if self.quick(m).step_s < reached_s]
+        rows = max((len(self._replicas(m)) for m in splits), default=0)
+        cuts = self.costs.elements_L.size + 1
+        if not splits or 2 * rows * cuts**2 > _MOST_TERMS:
+            return low_s
+        limit = self.cluster.num_devices
+        space = CertificateSpace(
+            stages=self.domain.stages,
+            rank_orders=tuple(
+                {"replica": REPLICA, "stage": STAGE}[order] for order in self.domain.rank_orders
+            ),
+            devices=limit,
+            devices_per_node=self.cluster.devices_per_node,
+            only_1f1b=self.domain.schedules == ("1f1b",),
+        )
+        splits.sort(key=lambda m: self.quick(m).step_s)
+        every = [self._terms(m) for m in splits]
+        return certify(every, space, low_s, reached_s, precision=_PRECISION, effort=_EFFORT)
+
+    def _replicas(self, microbatches: int) -> list[int]:
+        """Replicas that stages may have with so many microbatches; 1 where none divides."""
+        samples = self.job.global_batch // microbatches
+        limit = min(self.cluster.num_devices, samples)
+        return [r for r in self.domain.replicas_for(samples) if r <= limit] or [1]
+
+    def _quick(self, microbatches: int) -> Bound:
+        """The bound over all partitions for one number of microbatches."""
+        return step_bound(self._problem(microbatches))
+
+    def _problem(self, microbatches: int) -> BoundProblem:
+        """The least costs of layers, cuts and exchanges for one number of microbatches."""
+        samples = self.job.global_batch // microbatches
+        replicas = self._replicas(microbatches)
+        seconds = [self.costs.layer_seconds(samples / r) for r in replicas]
+        return BoundProblem(
+            replicas_R=replicas,
+            forward_s_RL=np.stack([choice.forward_s_L for choice in seconds]),
+            backward_s_RL=np.stack([choice.backward_s_L for choice in seconds]),
+            receive_s_RC=self._least_receive_s(replicas, samples),
+            elements_L=self.costs.elements_L,
+            exchange_R=[self._least_exchange(r, 1) for r in replicas],
+            link_R=[self._least_link(r, 1) for r in replicas],
+            optimizer_s_per_element=self.costs.optimizer_s_per_element,
+            microbatches=microbatches,
+            devices=self.cluster.num_devices,
+        )
+
+    def _terms(self, microbatches: int) -> StageTerms:
+        """The same per stage, with what lies across nodes apart."""
+        problem = self._problem(microbatches)
+        samples = self.job.global_batch // microbatches
+        replicas = list(problem.replicas_R)
+        far = [(self._least_exchange(r, 2), self._least_link(r, 2)) for r in replicas]
+        near = list(zip(problem.exchange_R, problem.link_R, strict=True))
+        both_RL = problem.forward_s_RL + problem.backward_s_RL
+        after_NC = []
+        for limit in range(self.cluster.num_devices + 1):
+            allowed = np.array(replicas)[:, None] <= limit
+            least_L = np.where(allowed, both_RL, np.inf).min(axis=0)
+            after_NC.append(np.concatenate([np.cumsum(least_L[::-1])[::-1], [0.0]]))
+        receive_RC = problem.receive_s_RC
+        least_C = np.minimum.accumulate(receive_RC[:, 1:-1].min(axis=0)[::-1])[::-1]
+        return StageTerms(
+            microbatches=microbatches,
+            replicas_R=np.array(replicas, dtype=np.int64),
+            forward_s_RC=_prefix(problem.forward_s_RL),
+            backward_s_RC=_prefix(problem.backward_s_RL),
+            receive_s_2RC=np.stack([receive_RC, self._far_receive_s(replicas, samples)]),
+            update_s_2RCC=np.stack([_updates(problem, near), _updates(problem, far)]),
+            after_s_NC=np.stack(after_NC),
+            least_receive_s_C=np.concatenate([[0.0], least_C, [0.0]]),
+        )
+
+    def _least_receive_s(self, replicas: list[int], samples: int) -> Floats:
+        """Seconds to receive a microbatch over the best link, wherever the stages lie."""
+        links = [self.cluster.intra_node]
+        if self.cluster.nodes > 1 and self.cluster.inter_node is not None:
+            links.append(self.cluster.inter_node)
+        alpha = min(link.alpha_s for link in links)
+        bandwidth = max(link.bandwidth_bytes_per_s for link in links)
+        return self._receive_s(samples, alpha, np.array(replicas) * bandwidth)
+
+    def _far_receive_s(self, replicas: list[int], samples: int) -> Floats:
+        """The same where every byte crosses nodes, through the ports of the stage's own nodes."""
+        link = self.cluster.inter_node
+        if link is None:
+            return self._least_receive_s(replicas, samples)
+        nodes = [math.ceil(r / self.cluster.devices_per_node) for r in replicas]
+        pairs = zip(replicas, nodes, strict=True)
+        ports = np.array([min(r, self.cluster.nics_per_node * n) for r, n in pairs])
+        return self._receive_s(samples, link.alpha_s, ports * link.bandwidth_bytes_per_s)
+
+    def _receive_s(self, samples: int, alpha_s: float, bandwidth_R: Floats) -> Floats:
+        """Seconds of one microbatch over each cut, for each bandwidth; none at the ends."""
+        size_C = self.costs.cut_bytes_C * samples
+        seconds_RC = alpha_s + size_C[None, :] / bandwidth_R[:, None]
+        receive_RC = np.where(size_C > 0, seconds_RC, 0.0)
+        receive_RC[:, [0, -1]] = 0.0
+        return receive_RC
+
+    def _least_exchange(self, replicas: int, nodes: int) -> LeastCost:
+        """Least seconds from the end of backward to the end of a group that was last ready.
+
+        The group lies over at least so many nodes.
+        """
+        costs = self._possible_costs(replicas, nodes)
+
+        def least(elements: Floats) -> Floats:
+            if not costs:
+                return np.zeros_like(elements)
+            every = [_many(cost.communicate, elements) for cost in costs]
+            for i, cost in enumerate(costs):
+                if cost.sparsify is not None:
+                    every[i] = every[i] + _many(cost.sparsify, elements)
+            cheapest: Floats = np.minimum.reduce(every)
+            return cheapest
+
+        return least
+
+    def _least_link(self, replicas: int, nodes: int) -> LeastCost:
+        """Least seconds on the link for gradients of so many elements, however grouped."""
+        costs = self._possible_costs(replicas, nodes)
+        if all(cost.density == 1 for cost in costs):
+            return self._least_exchange(replicas, nodes)
+        # Mixed groups: each element costs at least the least slope over all ways to send it.
+        large = np.array([2.0**40, 2.0**41])
+        slopes = [float(np.diff(_many(c.communicate, large))[0]) / 2.0**40 for c in costs]
+        slope = min(slopes) * (1 - _SLOPE_MARGIN)
+        return lambda elements: elements * slope
+
+    def _possible_costs(self, replicas: int, least_nodes: int) -> list[GroupCost]:
+        """What a group can cost with so many replicas: every density on every placement.
+
+        Nothing where a measured table applies: it need be neither subadditive nor rising, as the
+        bound requires, so the bound leaves the exchange out. Placements over fewer nodes than
+        asked are left out, unless none is possible.
+        """
+        cluster = self.cluster
+        if replicas == 1 or any(table.devices == replicas for table in cluster.measured):
+            return []
+        most = min(replicas, cluster.nodes)
+        least = max(min(least_nodes, most), math.ceil(replicas / cluster.devices_per_node))
+        costs = []
+        for nodes in range(least, most + 1):
+            bandwidth = math.inf
+            if nodes > 1 and cluster.inter_node is not None:
+                bandwidth = cluster.nics_per_node * cluster.inter_node.bandwidth_bytes_per_s
+            shape = GroupShape(devices=replicas, nodes=nodes, inter_node_bytes_per_s=bandwidth)
+            costs += [self.costs.group_cost(shape, d) for d in self.domain.densities]
+        return costs
+
+
+def _updates(problem: BoundProblem, ways: list[tuple[LeastCost, LeastCost]]) -> Floats:
+    """Least seconds of exchange and update for every stage [i, j), R x C x C."""
+    cuts = problem.elements_L.size + 1
+    updates_RCC = np.zeros((len(ways), cuts, cuts))
+    for r, (exchange, link) in enumerate(ways):
+        for end in range(1, cuts):
+            updates_RCC[r, :end, end] = update_s(problem, r, end, exchange, link)
+    return updates_RCC
+
+
+def _many(cost: Cost, elements: Floats) -> Floats:
+    """A cost for every element of an array; nothing for no elements."""
+    every = cast(ElementCost, cost).many(elements)
+    return np.where(elements > 0, every, 0.0)
+
+
+def _prefix(values: Floats) -> Floats:
+    """Sums of the first 0, 1, ... values along the last axis."""
+    return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, rising."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(low + [number // d for d in reversed(low) if d * d != number])

@@ -1,0 +1,136 @@
+"""Certified bounds against plans that try to beat them."""
+
+import dataclasses
+import random
+
+import pytest
+from builders import (
+    cluster,
+    layer,
+    random_cluster,
+    random_job,
+    random_plan,
+    random_workload,
+    workload,
+)
+
+from autoplan import Job
+from autoplan.cluster import TopK
+from autoplan.plan import RANK_ORDERS, SCHEDULES
+from autoplan.plan_bounds import PlanBounds, PlanDomain, divisors
+from autoplan.predict import Predictor
+from autoplan.search.layout import Layout, assemble
+from autoplan.search.proposal import Proposer
+from autoplan.search.space import SearchSpace
+
+
+def every_layout(num_layers, devices, samples_of, schedules, policy="exact"):
+    """All layouts there are: partitions, replicas, microbatches, schedules, rank orders."""
+
+    def partitions(start):
+        yield (num_layers,)
+        for cut in range(start + 1, num_layers):
+            for rest in partitions(cut):
+                yield (cut, *rest)
+
+    def replicas(count, left, allowed):
+        if count == 0:
+            yield ()
+            return
+        for r in allowed:
+            if r <= left - (count - 1):
+                for rest in replicas(count - 1, left - r, allowed):
+                    yield (r, *rest)
+
+    for m, samples in samples_of.items():
+        for tail in partitions(0):
+            bounds = (0, *tail)
+            for counts in replicas(len(bounds) - 1, devices, divisors(samples)):
+                for schedule in schedules:
+                    for order in RANK_ORDERS:
+                        yield Layout(
+                            bounds=bounds,
+                            replicas=counts,
+                            microbatches=m,
+                            schedule=schedule,
+                            rank_order=order,
+                            recompute="never",
+                            policy=policy,
+                            cap_bytes=1.0,
+                        )
+
+
+def best_of_all(model, where, job, space):
+    """The least step time over every plan, and the predictor it was found with."""
+    proposer = Proposer(model, where, job, space)
+    samples_of = {m: job.global_batch // m for m in proposer.domain.microbatches}
+    layouts = every_layout(
+        len(model.layers), where.num_devices, samples_of, space.schedules, space.grouping[0]
+    )
+    predictor = proposer.predictor
+    return min(predictor.score(assemble(x, predictor, space)).step_s for x in layouts), predictor
+
+
+@pytest.mark.parametrize("schedules", [SCHEDULES, ("1f1b",)])
+def test_the_certificate_never_exceeds_the_best_of_all_plans(schedules):
+    rng = random.Random(11)
+    space = SearchSpace(schedules=schedules)
+    exact = tighter = 0
+    for _ in range(60):
+        model = random_workload(rng, max_layers=4)
+        where = random_cluster(rng)
+        job = dataclasses.replace(random_job(rng), global_batch=rng.choice([2, 4, 6]))
+        best_s, predictor = best_of_all(model, where, job, space)
+        for reached_s in (best_s, 1.5 * best_s, 20 * best_s):
+            bound_s = PlanBounds(predictor.costs, predictor.domain).certified_s(reached_s)
+            assert bound_s <= best_s * (1 + 1e-12)
+            assert bound_s >= predictor.bounds.quick_s
+        certified_s = predictor.bounds.certified_s(best_s)
+        exact += certified_s >= best_s * (1 - 1e-9)
+        tighter += certified_s > predictor.bounds.quick_s * 1.01
+    assert exact >= 15
+    assert tighter >= 3
+
+
+def test_the_certificate_holds_for_thousands_of_random_plans():
+    rng = random.Random(12)
+    for _ in range(150):
+        model, where, job = random_workload(rng), random_cluster(rng), random_job(rng)
+        predictor = Predictor(model, where, job)
+        plans = [
+            random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
+            for _ in range(30)
+        ]
+        steps = [predictor.score(plan).step_s for plan in plans]
+        assert predictor.bounds.certified_s(max(steps)) <= min(steps) * (1 + 1e-12)
+
+
+def test_the_certificate_holds_where_groups_may_be_sparse():
+    rng = random.Random(13)
+    space = SearchSpace(densities=(1.0, 0.1))
+    for _ in range(25):
+        model = random_workload(rng, max_layers=4)
+        where = random_cluster(rng)
+        top_k = TopK(elements=(5.0, 10.0), seconds=(0.3, 0.7), scatter_add_s_per_element=0.01)
+        where = dataclasses.replace(where, device=dataclasses.replace(where.device, top_k=top_k))
+        job = dataclasses.replace(random_job(rng), global_batch=4)
+        best_s, predictor = best_of_all(model, where, job, space)
+        assert predictor.bounds.certified_s(1.2 * best_s) <= best_s * (1 + 1e-12)
+
+
+def test_the_same_inputs_give_the_same_certificate():
+    rng = random.Random(14)
+    model, where, job = random_workload(rng), random_cluster(rng), random_job(rng)
+    first, again = (Predictor(model, where, job).bounds.certified_s(9.0) for _ in range(2))
+    assert first == again
+
+
+def test_a_restricted_domain_has_a_bound_of_its_own():
+    model = workload([layer(1.0, 2.0)] * 4)
+    where = cluster(4)
+    job = Job(global_batch=4)
+    domain = PlanDomain.everything(4, where, job)
+    alone = dataclasses.replace(domain, replicas=(1,), stages=(1,))
+    everything = Predictor(model, where, job).bounds.certified_s(48.0)
+    single = Predictor(model, where, job, alone).bounds.certified_s(48.0)
+    assert everything < single == pytest.approx(48.0)
