@@ -16,8 +16,17 @@ from autoplan.gradsync import GroupCost
 from autoplan.gradsync.costs import ElementCost
 from autoplan.gradsync.problem import Cost
 from autoplan.job import Job
-from autoplan.pipeline.bounds import Bound, BoundProblem, LeastCost, step_bound, update_s
+from autoplan.pipeline.bounds import (
+    Bound,
+    BoundProblem,
+    LeastCost,
+    prefix,
+    step_bound,
+    update_s,
+)
 from autoplan.pipeline.certificate import (
+    GPIPE,
+    ONE_F_ONE_B,
     REPLICA,
     STAGE,
     CertificateSpace,
@@ -102,7 +111,9 @@ class PlanBounds:
             ),
             devices=limit,
             devices_per_node=self.cluster.devices_per_node,
-            only_1f1b=self.domain.schedules == ("1f1b",),
+            schedules=tuple(
+                {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B}[name] for name in self.domain.schedules
+            ),
         )
         splits.sort(key=lambda m: self.quick(m).step_s)
         every = [self._terms(m) for m in splits]
@@ -149,17 +160,19 @@ class PlanBounds:
             allowed = np.array(replicas)[:, None] <= limit
             least_L = np.where(allowed, both_RL, np.inf).min(axis=0)
             after_NC.append(np.concatenate([np.cumsum(least_L[::-1])[::-1], [0.0]]))
-        receive_RC = problem.receive_s_RC
-        least_C = np.minimum.accumulate(receive_RC[:, 1:-1].min(axis=0)[::-1])[::-1]
+        receive_2RC = np.stack([problem.receive_s_RC, self._far_receive_s(replicas, samples)])
+        later_C = np.minimum.accumulate(receive_2RC[0, :, 1:-1].min(axis=0)[::-1])[::-1]
         return StageTerms(
             microbatches=microbatches,
             replicas_R=np.array(replicas, dtype=np.int64),
-            forward_s_RC=_prefix(problem.forward_s_RL),
-            backward_s_RC=_prefix(problem.backward_s_RL),
-            receive_s_2RC=np.stack([receive_RC, self._far_receive_s(replicas, samples)]),
+            forward_s_RC=prefix(problem.forward_s_RL),
+            backward_s_RC=prefix(problem.backward_s_RL),
+            receive_s_2RC=receive_2RC,
             update_s_2RCC=np.stack([_updates(problem, near), _updates(problem, far)]),
             after_s_NC=np.stack(after_NC),
-            least_receive_s_C=np.concatenate([[0.0], least_C, [0.0]]),
+            forward_share=_least_forward_share(problem),
+            least_receive_s_2C=receive_2RC.min(axis=1),
+            later_receive_s_C=np.concatenate([later_C, [0.0, 0.0]]),
         )
 
     def _least_receive_s(self, replicas: list[int], samples: int) -> Floats:
@@ -241,25 +254,33 @@ class PlanBounds:
         return costs
 
 
+def _least_forward_share(problem: BoundProblem) -> float:
+    """The least share of forward in one forward and backward of a layer; transfers have half."""
+    forward_RL = problem.forward_s_RL
+    both_RL = forward_RL + problem.backward_s_RL
+    shares = np.divide(forward_RL, both_RL, out=np.full_like(both_RL, 0.5), where=both_RL > 0)
+    return min(0.5, float(shares.min()))
+
+
 def _updates(problem: BoundProblem, ways: list[tuple[LeastCost, LeastCost]]) -> Floats:
     """Least seconds of exchange and update for every stage [i, j), R x C x C."""
-    cuts = problem.elements_L.size + 1
-    updates_RCC = np.zeros((len(ways), cuts, cuts))
+    elements_C = prefix(problem.elements_L)
+    elements_CC = np.maximum(elements_C[None, :] - elements_C[:, None], 0.0)
+    tables = []
     for r, (exchange, link) in enumerate(ways):
-        for end in range(1, cuts):
-            updates_RCC[r, :end, end] = update_s(problem, r, end, exchange, link)
-    return updates_RCC
+        last_s_C = np.append(exchange(problem.elements_L), 0.0)
+        backward_s_C = prefix(problem.backward_s_RL[r])
+        beside_s_CC = np.zeros_like(elements_CC)
+        beside_s_CC[:, 1:] = np.maximum(backward_s_C[None, :-1] - backward_s_C[:, None], 0.0)
+        rate = problem.optimizer_s_per_element
+        tables.append(update_s(last_s_C[:, None], elements_CC, beside_s_CC, link, rate))
+    return np.stack(tables)
 
 
 def _many(cost: Cost, elements: Floats) -> Floats:
     """A cost for every element of an array; nothing for no elements."""
     every = cast(ElementCost, cost).many(elements)
     return np.where(elements > 0, every, 0.0)
-
-
-def _prefix(values: Floats) -> Floats:
-    """Sums of the first 0, 1, ... values along the last axis."""
-    return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
 
 
 def divisors(number: int) -> tuple[int, ...]:

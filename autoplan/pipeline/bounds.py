@@ -99,15 +99,17 @@ class _Terms:
 
     def __init__(self, problem: BoundProblem) -> None:
         self.problem = problem
-        self.forward_s_RC = _prefix(problem.forward_s_RL)
-        self.backward_s_RC = _prefix(problem.backward_s_RL)
+        self.elements_C = prefix(problem.elements_L)
+        self.last_s_RL = np.stack([cost(problem.elements_L) for cost in problem.exchange_R])
+        self.forward_s_RC = prefix(problem.forward_s_RL)
+        self.backward_s_RC = prefix(problem.backward_s_RL)
         # What the other stages take at least, given the devices that this one leaves them.
         other_forward_s_RL = self._least_of_others(problem.forward_s_RL)
         other_backward_s_RL = self._least_of_others(problem.backward_s_RL)
-        self.forward_before_s_RC = _prefix(other_forward_s_RL)
-        self.backward_before_s_RC = _prefix(other_backward_s_RL)
+        self.forward_before_s_RC = prefix(other_forward_s_RL)
+        self.backward_before_s_RC = prefix(other_backward_s_RL)
         both = other_forward_s_RL + other_backward_s_RL
-        self.both_after_s_RC = _prefix(both[:, ::-1])[:, ::-1]
+        self.both_after_s_RC = prefix(both[:, ::-1])[:, ::-1]
 
     def stage_s(self, r: int, end: int) -> Floats:
         """Least step seconds if a stage [start, end) has choice r of replicas, for all starts."""
@@ -121,7 +123,13 @@ class _Terms:
         by_return = before + receive + forward + self._return_s(r, end) + m * backward
         compute_end = np.maximum.reduce([by_compute, by_transfers, by_return])
         drain = self.backward_before_s_RC[r, :end] + receive
-        update = update_s(problem, r, end, problem.exchange_R[r], problem.link_R[r])
+        update = update_s(
+            self.last_s_RL[r, :end],
+            self.elements_C[end] - self.elements_C[:end],
+            np.maximum(self.backward_s_RC[r, end - 1] - self.backward_s_RC[r, :end], 0.0),
+            problem.link_R[r],
+            problem.optimizer_s_per_element,
+        )
         stage: Floats = compute_end + np.maximum(drain, update)
         return stage
 
@@ -144,32 +152,28 @@ class _Terms:
 
 
 def update_s(
-    problem: BoundProblem, r: int, end: int, exchange: LeastCost, link: LeastCost
+    last_s: Floats, elements: Floats, beside_s: Floats, link: LeastCost, rate: float
 ) -> Floats:
-    """Least seconds from the end of compute to the end of the update of stages that end at `end`.
+    """Least seconds from the end of stages' compute to the end of their update.
 
     The first layer's gradient is ready only when compute ends; and no exchange starts before the
     last layer's gradient is ready, so what does not fit beside the rest is exposed.
 
     Args:
-        problem: the layers.
-        r: the stages' choice of replicas.
-        end: the cut at which they end.
-        exchange: like `BoundProblem.exchange_R` for that choice.
-        link: like `BoundProblem.link_R` for that choice.
+        last_s: least seconds to exchange each stage's first layer.
+        elements: gradient elements of each stage.
+        beside_s: seconds of each stage's backward after its last layer.
+        link: least seconds on the link for all gradients of a stage.
+        rate: seconds of the update per element.
 
     Returns:
-        Seconds for stages [i, end), for all i below `end`.
+        Seconds for each stage, in the common shape of the arrays.
     """
-    after = problem.elements_L[:end][::-1].cumsum()[::-1]
-    work = problem.backward_s_RL[r, :end][::-1].cumsum()[::-1]
-    beside = work - work[-1]
-    exposed = np.maximum(exchange(problem.elements_L[:end]), link(after) - beside)
-    seconds: Floats = exposed + after * problem.optimizer_s_per_element
+    seconds: Floats = np.maximum(last_s, link(elements) - beside_s) + elements * rate
     return seconds
 
 
-def _prefix(values: Floats) -> Floats:
+def prefix(values: Floats) -> Floats:
     """Sums of the first 0, 1, ... values along the last axis."""
     zero = np.zeros((*values.shape[:-1], 1))
     return np.concatenate([zero, np.cumsum(values, axis=-1)], axis=-1)

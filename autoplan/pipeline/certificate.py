@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, cast
 
 import numba
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 REPLICA, STAGE = 0, 1
 """Rank orders."""
+GPIPE, ONE_F_ONE_B = 0, 1
+"""Schedules."""
 PROOF = 1e-10
 """A plan that no other beats by this share is optimal: the rest is rounding."""
 
@@ -44,8 +47,12 @@ class StageTerms:
     a node; over several nodes."""
     after_s_NC: Floats
     """Least seconds of one forward and backward of all layers after a cut, by devices left."""
-    least_receive_s_C: Floats
-    """Least seconds to receive over any cut at or after this one."""
+    forward_share: float
+    """Least share of forward in what a microbatch spends in the stages before, at most half."""
+    least_receive_s_2C: Floats
+    """Least seconds to receive over a cut for any replicas, over any link or across nodes."""
+    later_receive_s_C: Floats
+    """Least seconds to receive over any cut after this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +67,8 @@ class CertificateSpace:
     """Devices in all."""
     devices_per_node: int
     """Devices of a node."""
-    only_1f1b: bool
-    """Whether 1F1B is the only schedule, which limits the microbatches in flight."""
+    schedules: tuple[int, ...]
+    """GPIPE, ONE_F_ONE_B or both."""
 
 
 def certify(
@@ -87,14 +94,14 @@ def certify(
     Returns:
         A valid lower bound in seconds, at least `low_s`.
     """
-    cases = [(t, s, o) for t in every for s in space.stages for o in space.rank_orders]
+    cases = list(product(every, space.stages, space.rank_orders, space.schedules))
     left = effort
 
     def reachable(step_s: float) -> bool:
         """Whether some case may stay within a step time; true where the effort is used up."""
         nonlocal left
-        for n, (terms, stages, order) in enumerate(cases):
-            reached, looked_at = _within(terms, stages, order, space, step_s)
+        for n, (terms, *choices) in enumerate(cases):
+            reached, looked_at = _within(terms, tuple(choices), space, step_s)
             left -= looked_at
             if left < 0:
                 return True
@@ -118,30 +125,25 @@ def certify(
 
 
 def _within(
-    terms: StageTerms, stages: int, rank_order: int, space: CertificateSpace, step_s: float
+    terms: StageTerms, choices: tuple[int, ...], space: CertificateSpace, step_s: float
 ) -> tuple[bool, int]:
-    """Whether some partition into so many stages may stay within a step time; stages looked at."""
+    """Whether some partition may stay within a step time; how many stages were looked at.
+
+    `choices` are the number of stages, the rank order and the schedule.
+    """
     return _reachable(
-        (terms.microbatches, stages, rank_order, space.devices, space.devices_per_node),
+        (terms.microbatches, space.devices, space.devices_per_node, *choices),
         terms.replicas_R,
         terms.forward_s_RC,
         terms.backward_s_RC,
         terms.receive_s_2RC,
         terms.update_s_2RCC,
         terms.after_s_NC,
-        terms.least_receive_s_C,
-        space.only_1f1b,
-        _forward_share(terms),
+        terms.least_receive_s_2C,
+        terms.later_receive_s_C,
+        terms.forward_share,
         step_s,
     )
-
-
-def _forward_share(terms: StageTerms) -> float:
-    """The least share of forward in one forward and backward of a layer, transfers being half."""
-    forward = np.diff(terms.forward_s_RC, axis=1)
-    both = forward + np.diff(terms.backward_s_RC, axis=1)
-    shares = np.divide(forward, both, out=np.full_like(both, 0.5), where=both > 0)
-    return min(0.5, float(shares.min()))
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., tuple[bool, int]]:
@@ -150,15 +152,15 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., tuple[bool, int]]:
 
 @_compiled
 def _reachable(  # pragma: no cover - runs compiled
-    counts: tuple[int, int, int, int, int],
+    counts: tuple[int, ...],
     replicas_R: NDArray[np.int64],
     forward_s_RC: Floats,
     backward_s_RC: Floats,
     receive_s_2RC: Floats,
     update_s_2RCC: Floats,
     after_s_NC: Floats,
-    least_receive_s_C: Floats,
-    only_1f1b: bool,
+    least_receive_s_2C: Floats,
+    later_receive_s_C: Floats,
     forward_share: float,
     step_s: float,
 ) -> tuple[bool, int]:
@@ -167,7 +169,7 @@ def _reachable(  # pragma: no cover - runs compiled
     Each condition is a time that the stage imposes on the step (see `bounds.step_bound`), with
     `trip`, the least forward and backward of the stages before, in the place of the cheapest.
     """
-    m, stages, rank_order, devices, devices_per_node = counts
+    m, devices, devices_per_node, stages, rank_order, schedule = counts
     layers = forward_s_RC.shape[1] - 1
     looked_at = 0
     trips = np.full((layers + 1, devices + 1), np.inf)
@@ -201,6 +203,7 @@ def _reachable(  # pragma: no cover - runs compiled
                         # behind at least (count - 1) / count of all devices.
                         behind = (total + later) * (count - 1) // count
                         spans = 1 if behind >= devices_per_node else 0
+                    leaves = 1 if rank_order == 0 and total % devices_per_node == 0 else 0
                     receive = receive_s_2RC[crosses, r, i]
                     fill = forward_share * trip + receive
                     first = layers if later == 0 else i + 1
@@ -215,11 +218,17 @@ def _reachable(  # pragma: no cover - runs compiled
                         back = 0.0
                         if later > 0:
                             left = devices - total - (later - 1)
-                            back = after_s_NC[left, j] + 2 * later * least_receive_s_C[j]
+                            sends = least_receive_s_2C[leaves, j]
+                            sends += (later - 1) * later_receive_s_C[j]
+                            back = after_s_NC[left, j] + 2 * sends
                         work = max(m * both, both + (m - 1) * receive)
-                        work = max(work, forward + back + m * backward)
-                        if only_1f1b:
+                        if schedule == 1:
+                            # So many microbatches at once come and go, round after round.
                             work = max(work, (rounds + 1) * (both + back) + rest * backward)
+                            work = max(work, forward + back + m * backward)
+                        else:
+                            # No backward starts before the last forward has been everywhere.
+                            work = max(work, m * both + back)
                         update = update_s_2RCC[spans, r, i, j]
                         if max(there_and_back + work, fill + work + update) <= step_s:
                             reached[j, total] = min(reached[j, total], there_and_back + both)

@@ -80,12 +80,21 @@ def refine(start: Candidate, scorer: Scorer, proposer: Proposer, limit: int) -> 
 
 
 def neighbours(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
-    """Layouts one move away that the space allows: cuts, replicas, then microbatches."""
-    if proposer.space.cuts == "open":
+    """Layouts one move away that the space allows, small moves first."""
+    space = proposer.space
+    if space.cuts == "open":
         yield from _moved_cuts(layout)
-    if not proposer.space.equal_replicas:
-        yield from _other_replicas(layout, proposer)
+    for schedule in space.schedules:
+        if schedule != layout.schedule:
+            yield dataclasses.replace(layout, schedule=schedule)
+    for rank_order in space.rank_orders:
+        if rank_order != layout.rank_order:
+            yield dataclasses.replace(layout, rank_order=rank_order)
     yield from _other_microbatches(layout, proposer)
+    if not space.equal_replicas:
+        yield from _other_replicas(layout, proposer)
+        if space.cuts == "open":
+            yield from _merged_and_split(layout, proposer)
 
 
 def _moved_cuts(layout: Layout) -> Iterator[Layout]:
@@ -108,6 +117,29 @@ def _other_replicas(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
                 changed = (*replicas[:s], choices[index], *replicas[s + 1 :])
                 if sum(changed) <= proposer.num_devices:
                     yield dataclasses.replace(layout, replicas=changed)
+
+
+def _merged_and_split(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
+    """Two neighbours become one stage with the devices of both, or one becomes two."""
+    samples = proposer.predictor.job.global_batch // layout.microbatches
+    choices = proposer.domain.replicas_for(samples)
+    bounds, replicas = layout.bounds, layout.replicas
+    stages = len(replicas)
+    if stages - 1 in proposer.domain.stages:
+        for s in range(stages - 1):
+            fitting = [r for r in choices if r <= replicas[s] + replicas[s + 1]]
+            merged = (*replicas[:s], fitting[-1], *replicas[s + 2 :])
+            yield dataclasses.replace(
+                layout, bounds=(*bounds[: s + 1], *bounds[s + 2 :]), replicas=merged
+            )
+    if stages + 1 in proposer.domain.stages:
+        for s in range(stages):
+            middle = (bounds[s] + bounds[s + 1]) // 2
+            halves = [r for r in choices if 2 * r <= replicas[s]]
+            if halves and middle > bounds[s]:
+                split = (*replicas[:s], halves[-1], halves[-1], *replicas[s + 1 :])
+                cuts = (*bounds[: s + 1], middle, *bounds[s + 1 :])
+                yield dataclasses.replace(layout, bounds=cuts, replicas=split)
 
 
 def _other_microbatches(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
