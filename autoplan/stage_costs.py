@@ -74,10 +74,13 @@ class StageCosts:
         layers = workload.layers
         self.elements_L = np.array([layer.gradient_elements for layer in layers], dtype=np.float64)
         self.cut_bytes_C = np.array(workload.cut_bytes_per_sample, dtype=np.float64)
-        self._parameter_bytes_L = np.array([layer.parameter_bytes for layer in layers])
-        self._stash_bytes_L = np.array([layer.stash_bytes_per_sample for layer in layers])
+        self.parameter_bytes_L = np.array([layer.parameter_bytes for layer in layers])
+        self.stash_bytes_L = np.array([layer.stash_bytes_per_sample for layer in layers])
         workspace_L = np.array([layer.workspace_bytes_per_sample for layer in layers])
-        self._working_bytes_L = workspace_L + self.cut_bytes_C[:-1] + self.cut_bytes_C[1:]
+        self.working_bytes_L = workspace_L + self.cut_bytes_C[:-1] + self.cut_bytes_C[1:]
+        per_element = job.gradient_bytes_per_element + job.optimizer_bytes_per_element
+        self.static_bytes_L = self.parameter_bytes_L + self.elements_L * per_element
+        self.available_bytes = cluster.device.memory_bytes * (1 - job.memory_headroom)
         self.layer_seconds = functools.lru_cache(maxsize=512)(self._layer_seconds)
         self.group_cost = functools.lru_cache(maxsize=4096)(self._group_cost)
         self.compute_s = functools.lru_cache(maxsize=1 << 16)(self._compute_s)
@@ -204,19 +207,19 @@ class StageCosts:
             size for size, group in zip(sizes, stage.groups, strict=True) if group.density < 1
         )
         received = float(self.cut_bytes_C[first])
-        activations = float(self._stash_bytes_L[inside].sum())
+        activations = float(self.stash_bytes_L[inside].sum())
         stash = microbatches_in_flight * (received if stage.recompute else received + activations)
-        working = float(self._working_bytes_L[inside].max())
+        working = float(self.working_bytes_L[inside].max())
         working += activations if stage.recompute else 0.0
         return Memory(
-            parameter_bytes=float(self._parameter_bytes_L[inside].sum()),
+            parameter_bytes=float(self.parameter_bytes_L[inside].sum()),
             gradient_bytes=elements * job.gradient_bytes_per_element,
             optimizer_bytes=elements * job.optimizer_bytes_per_element,
             buffer_bytes=0.0 if alone else fused * job.gradient_bytes_per_element,
             residual_bytes=0.0 if alone else kept * job.gradient_bytes_per_element,
             stash_bytes=stash * samples,
             working_bytes=working * samples,
-            available_bytes=self.cluster.device.memory_bytes * (1 - job.memory_headroom),
+            available_bytes=self.available_bytes,
         )
 
 

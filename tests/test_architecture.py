@@ -27,6 +27,7 @@ CORE = {
     "stage_costs",
     "plan_bounds",
     "predict",
+    "batch_scores",
 }
 
 # A module imports its own package and what stands on lines above its own, never its own line's
@@ -39,6 +40,7 @@ ORDER = [
     ["stage_costs"],
     ["plan_bounds"],
     ["predict"],
+    ["batch_scores"],
     ["search"],
     ["execute"],
     ["results"],

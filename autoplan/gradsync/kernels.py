@@ -2,8 +2,8 @@
 
 Groupings are paths through nodes in backward order, N of them, of which the first is "nothing
 exchanged" and the last "everything". An edge is a group. Arrays over edges are indexed
-[option, end, start] (suffix OES), infinite where the limits forbid the group. A label at a node is
-a way to reach it: `delay` seconds of sparsification so far, the time `link` when the link is free.
+[option, end, start] (suffix OES), infinite where the limits forbid the group. The best paths
+by labels are in `labels`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-EPSILON = 1e-15
-"""Times closer than this share of the finish are one time: rounding makes no labels of its own."""
 
-
-def _compiled(function: Kernel) -> Kernel:
+def compiled(function: Kernel) -> Kernel:
+    """Compiles a kernel on its first call and keeps it on disk."""
     return cast(Kernel, numba.njit(cache=True, error_model="numpy")(function))
 
 
-@_compiled
+@compiled
 def affine_starts(  # pragma: no cover - runs compiled
     ready_s: Floats, total: Floats, alpha_s: float, s_per_element: float
 ) -> tuple[Floats, Ints]:
@@ -71,7 +69,7 @@ def affine_starts(  # pragma: no cover - runs compiled
     return free, start
 
 
-@_compiled
+@compiled
 def affine_merged(  # pragma: no cover - runs compiled
     ready_s: Floats,
     total: Floats,
@@ -112,7 +110,7 @@ def affine_merged(  # pragma: no cover - runs compiled
     return kept[:count]
 
 
-@_compiled
+@compiled
 def dense_rows(  # pragma: no cover - runs compiled
     ready_s: Floats, cost_ES: Floats, first: int, free: Floats, start: Ints
 ) -> None:
@@ -128,7 +126,39 @@ def dense_rows(  # pragma: no cover - runs compiled
         free[end] = best
 
 
-@_compiled
+@compiled
+def _least_finish_s(  # pragma: no cover - runs compiled
+    ready_s: Floats,
+    delay_OES: Floats,
+    link_OES: Floats,
+    memory_OES: Floats,
+    means: Floats,
+    next_node: Ints,
+    next_option: Ints,
+    caps: tuple[float, float],
+) -> float:
+    """The best finish within the caps of the paths that follow `next_node`; infinite if none."""
+    nodes = len(ready_s)
+    best = np.inf
+    for w in range(len(means)):
+        if means[w, 0] == np.inf:
+            continue
+        node = count = 0
+        delay = link = held = 0.0
+        while node < nodes - 1:
+            end, o = next_node[w, node], next_option[w, node]
+            delay += delay_OES[o, end, node]
+            link = max(link, ready_s[end] + delay) + link_OES[o, end, node]
+            held += memory_OES[o, end, node] if caps[0] < np.inf else 0.0
+            count += 1
+            node = end
+        if held > caps[0] or count > caps[1]:
+            continue
+        best = min(best, max(link, ready_s[nodes - 1] + delay))
+    return best
+
+
+@compiled
 def bounds_to_go(  # pragma: no cover - runs compiled
     ready_s: Floats,
     delay_OES: Floats,
@@ -184,26 +214,12 @@ def bounds_to_go(  # pragma: no cover - runs compiled
                         next_option[w, s] = o
                 later = max(ready_s[end] + delay + link + means[0, end], delay + wait[end])
                 wait[s] = min(wait[s], later)
-    upper = np.inf
-    for w in range(len(weights)):
-        if means[w, 0] == np.inf:
-            continue
-        node = count = 0
-        delay = link = held = 0.0
-        while node < nodes - 1:
-            end, o = next_node[w, node], next_option[w, node]
-            delay += delay_OES[o, end, node]
-            link = max(link, ready_s[end] + delay) + link_OES[o, end, node]
-            held += memory_OES[o, end, node] if heavy else 0.0
-            count += 1
-            node = end
-        if held > caps[0] or count > caps[1]:
-            continue
-        upper = min(upper, max(link, ready_s[nodes - 1] + delay))
+    edges = ready_s, delay_OES, link_OES, memory_OES
+    upper = _least_finish_s(*edges, means, next_node, next_option, caps)
     return means, wait, upper
 
 
-@_compiled
+@compiled
 def least_to_go(weight_OES: Floats) -> Floats:  # pragma: no cover - runs compiled
     """Least sum of the weights from each node to the last."""
     options, nodes, _ = weight_OES.shape
@@ -214,209 +230,3 @@ def least_to_go(weight_OES: Floats) -> Floats:  # pragma: no cover - runs compil
             for s in range(end):
                 least[s] = min(least[s], weight_OES[o, end, s] + least[end])
     return least
-
-
-@_compiled
-def _at_least(  # pragma: no cover - runs compiled
-    delay: float,
-    link: float,
-    spare: float,
-    node: int,
-    compute_s: float,
-    weights: Floats,
-    prices: Floats,
-    means: Floats,
-) -> float:
-    """No completion of a label ends before this; `spare` is what it leaves of the memory."""
-    bound = float(link + means[0, node])
-    for w in range(1, len(weights)):
-        mean = weights[w] * (compute_s + delay) + (1 - weights[w]) * link + means[w, node]
-        bound = max(bound, mean - prices[w] * spare)
-    return bound
-
-
-DELAY, LINK, MEMORY, COUNT = range(4)
-PARENT, END, OPTION = range(3)
-
-
-@_compiled
-def _doubled(figures: Floats) -> Floats:  # pragma: no cover - runs compiled
-    return np.concatenate((figures, np.empty_like(figures)), axis=1)
-
-
-@_compiled
-def _doubled_links(links: Ints) -> Ints:  # pragma: no cover - runs compiled
-    return np.concatenate((links, np.empty_like(links)), axis=1)
-
-
-@_compiled
-def _front(figures: Floats, count: int, gap: float) -> Ints:  # pragma: no cover - runs compiled
-    """Labels that none beats in delay and link, by rising delay; rounding apart, the least link."""
-    kept = np.empty(count, dtype=np.int64)
-    size = 0
-    anchor = -np.inf
-    for i in np.argsort(figures[DELAY, :count]):
-        delay, link = figures[DELAY, i], figures[LINK, i]
-        if size > 0 and link >= figures[LINK, kept[size - 1]] - gap and delay > anchor:
-            continue
-        if size > 0 and delay <= anchor + gap:
-            if link < figures[LINK, kept[size - 1]]:
-                kept[size - 1] = i
-            continue
-        anchor = delay
-        kept[size] = i
-        size += 1
-    return kept[:size]
-
-
-@_compiled
-def _limited_front(  # pragma: no cover - runs compiled
-    figures: Floats, count: int, gap: float, counted: bool
-) -> Ints:
-    """Labels that none beats in delay, link, memory and, where it is limited, number of groups."""
-    kept = np.empty(count, dtype=np.int64)
-    size = 0
-    for i in np.argsort(figures[DELAY, :count] + gap * figures[COUNT, :count]):
-        beaten = False
-        for k in range(size - 1, -1, -1):
-            j = kept[k]
-            if (
-                figures[LINK, j] <= figures[LINK, i] + gap
-                and figures[DELAY, j] <= figures[DELAY, i] + gap
-                and figures[MEMORY, j] <= figures[MEMORY, i]
-                and (not counted or figures[COUNT, j] <= figures[COUNT, i])
-            ):
-                beaten = True
-                break
-        if not beaten:
-            kept[size] = i
-            size += 1
-    return kept[:size]
-
-
-@_compiled
-def _narrowed(  # pragma: no cover - runs compiled
-    figures: Floats, kept: Ints, bounds: Floats, width: int
-) -> Ints:
-    """The labels with the least bounds, and those with least memory and fewest groups."""
-    chosen = np.zeros(len(kept), dtype=np.bool_)
-    chosen[np.argsort(bounds[kept])[:width]] = True
-    chosen[np.argmin(figures[MEMORY][kept])] = True
-    chosen[np.argmin(figures[COUNT][kept])] = True
-    return kept[chosen]
-
-
-@_compiled
-def pareto(  # pragma: no cover - runs compiled
-    ready_s: Floats,
-    delay_OES: Floats,
-    link_OES: Floats,
-    memory_OES: Floats,
-    weights: Floats,
-    prices: Floats,
-    means: Floats,
-    wait: Floats,
-    least_memory: Floats,
-    fewest: Floats,
-    caps: tuple[float, float, float],
-    width: int,
-) -> tuple[float, Ints, Ints]:
-    """The best path by labels that no other label at their node beats.
-
-    Without limits on memory and number: of the labels at an edge's start, which come with rising
-    delay and falling link, those after the first that finds the link idle only start later, so
-    they are not extended.
-
-    Args:
-        ready_s: of each node, without sparsification.
-        delay_OES: seconds of compute of each edge.
-        link_OES: seconds of the link of each edge.
-        memory_OES: bytes of each edge; not read unless memory is limited.
-        weights: as in `bounds_to_go`.
-        prices: as in `bounds_to_go`.
-        means: from `bounds_to_go`.
-        wait: from `bounds_to_go`.
-        least_memory: bytes at least to come after each node.
-        fewest: groups at least to come after each node.
-        caps: seconds, bytes and number of groups that may not be passed.
-        width: labels kept at each node; the result is exact if this never binds.
-
-    Returns:
-        The finish (infinite if nothing keeps the caps), the nodes where the groups of the best
-        path end, and their options.
-    """
-    options, nodes, _ = delay_OES.shape
-    upper_s, max_memory, max_count = caps
-    heavy, counted = max_memory < np.inf, max_count < np.inf
-    gap = EPSILON * upper_s if upper_s < np.inf else 0.0
-    limit = upper_s * (1 + 1e-12)
-    compute_s = ready_s[nodes - 1]
-    first = np.zeros(nodes + 1, dtype=np.int64)
-    first[1] = 1
-    labels, links = np.zeros((4, 1024)), np.zeros((3, 1024), dtype=np.int64)
-    new, new_links = np.empty((4, 1024)), np.empty((3, 1024), dtype=np.int64)
-    bounds = np.empty(1024)
-    for end in range(1, nodes):
-        count = 0
-        for s in range(end):
-            for o in range(options):
-                link_s = link_OES[o, end, s]
-                if link_s == np.inf:
-                    continue
-                delay_s = delay_OES[o, end, s]
-                memory = memory_OES[o, end, s] if heavy else 0.0
-                for j in range(first[s], first[s + 1]):
-                    delay = labels[DELAY, j] + delay_s
-                    if delay + wait[end] > limit:
-                        if heavy or counted:
-                            continue
-                        break
-                    begin = ready_s[end] + delay
-                    idle = labels[LINK, j] <= begin
-                    link = (begin if idle else labels[LINK, j]) + link_s
-                    held = labels[MEMORY, j] + memory
-                    spare = max_memory - held if heavy else 0.0
-                    bound = _at_least(delay, link, spare, end, compute_s, weights, prices, means)
-                    groups = labels[COUNT, j] + 1
-                    within = held + least_memory[end] <= max_memory
-                    if bound <= limit and within and groups + fewest[end] <= max_count:
-                        if count == len(bounds):
-                            new, new_links = _doubled(new), _doubled_links(new_links)
-                            bounds = np.concatenate((bounds, bounds))
-                        new[DELAY, count], new[LINK, count] = delay, link
-                        new[MEMORY, count], new[COUNT, count] = held, groups
-                        new_links[PARENT, count] = j
-                        new_links[END, count], new_links[OPTION, count] = end, o
-                        bounds[count] = max(bound, delay + wait[end])
-                        count += 1
-                    if idle and not (heavy or counted):
-                        break
-        if heavy or counted:
-            kept = _limited_front(new, count, gap, counted)
-        else:
-            kept = _front(new, count, gap)
-        if len(kept) > width:
-            kept = _narrowed(new, kept, bounds, width)
-        base = first[end]
-        while base + len(kept) > labels.shape[1]:
-            labels, links = _doubled(labels), _doubled_links(links)
-        for k in range(len(kept)):
-            labels[:, base + k] = new[:, kept[k]]
-            links[:, base + k] = new_links[:, kept[k]]
-        first[end + 1] = base + len(kept)
-    best, best_finish = -1, np.inf
-    for j in range(first[nodes - 1], first[nodes]):
-        finish = max(labels[LINK, j], compute_s + labels[DELAY, j])
-        if finish < best_finish or (
-            finish == best_finish
-            and (labels[DELAY, j], labels[COUNT, j]) < (labels[DELAY, best], labels[COUNT, best])
-        ):
-            best, best_finish = j, finish
-    ends = np.empty(nodes, dtype=np.int64)
-    chosen = np.empty(nodes, dtype=np.int64)
-    count = 0
-    while best > 0:
-        ends[count], chosen[count] = links[END, best], links[OPTION, best]
-        best = links[PARENT, best]
-        count += 1
-    return best_finish, ends[:count][::-1].copy(), chosen[:count][::-1].copy()

@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from autoplan.batch_scores import BatchScorer
+from autoplan.gradsync import GroupLimits
 from autoplan.plan import Plan
 from autoplan.predict import Predictor, Score
+from autoplan.search.climb import climb_cuts
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import Proposer
 from autoplan.search.space import SearchSpace
@@ -37,11 +40,21 @@ class Scorer:
         self.predictor, self.space = predictor, space
         self.deadline_s = deadline_s
         self._scores: dict[Plan, Score] = {}
+        self._batch = BatchScorer(predictor)
+        self._climbed: dict[Layout, Layout] = {}
+        self._num_in_batches = 0
 
     @property
     def num_candidates(self) -> int:
-        """Distinct plans scored so far."""
-        return len(self._scores)
+        """Plans scored so far, those in batches included."""
+        return len(self._scores) + self._num_in_batches
+
+    @property
+    def moves_cuts(self) -> bool:
+        """Whether cuts can be moved in batches: the space leaves them open, groups are plain."""
+        space = self.space
+        plain = space.densities == (1.0,) and space.limits(1.0) == GroupLimits()
+        return space.cuts == "open" and plain and self._batch.supported
 
     @property
     def least_missing_bytes(self) -> float:
@@ -53,6 +66,17 @@ class Scorer:
         """Whether the time is used up."""
         return time.monotonic() >= self.deadline_s
 
+    def near(self, layout: Layout) -> Candidate:
+        """The best plan that moving a layout's cuts leads to, where they can be moved."""
+        if not self.moves_cuts or layout.policy != "exact" or len(layout.replicas) == 1:
+            return self.candidate(layout)
+        climbed = self._climbed.get(layout)
+        if climbed is None:
+            found = climb_cuts(layout, self._batch)
+            self._num_in_batches += found.num_scored
+            climbed = self._climbed[layout] = found.layout
+        return self.candidate(climbed)
+
     def candidate(self, layout: Layout) -> Candidate:
         """The layout's plan with its score, computed at most once for each distinct plan."""
         plan = assemble(layout, self.predictor, self.space)
@@ -63,26 +87,29 @@ class Scorer:
 
 
 def refine(start: Candidate, scorer: Scorer, proposer: Proposer, limit: int) -> Candidate:
-    """Hill-climbs from a candidate, taking each improving move, for at most `limit` scores."""
+    """Hill-climbs from a candidate, taking each improving move, for at most `limit` moves.
+
+    Where cuts can be moved in batches, every other move is followed by the best cuts near it.
+    """
     best = start
     improved = True
     while improved and limit > 0:
         improved = False
-        for layout in neighbours(best.layout, proposer):
+        for layout in neighbours(best.layout, proposer, cuts=not scorer.moves_cuts):
             if limit == 0 or scorer.expired:
                 return best
             limit -= 1
-            candidate = scorer.candidate(layout)
+            candidate = scorer.near(layout)
             if candidate.rank < best.rank:
                 best, improved = candidate, True
                 break
     return best
 
 
-def neighbours(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
-    """Layouts one move away that the space allows, small moves first."""
+def neighbours(layout: Layout, proposer: Proposer, *, cuts: bool = True) -> Iterator[Layout]:
+    """Layouts one move away that the space allows, small moves first; moved cuts if asked."""
     space = proposer.space
-    if space.cuts == "open":
+    if cuts and space.cuts == "open":
         yield from _moved_cuts(layout)
     for schedule in space.schedules:
         if schedule != layout.schedule:

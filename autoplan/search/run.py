@@ -185,7 +185,7 @@ class _Search:
     def _trial(self, study: SearchStudy) -> None:
         """One proposal, refined."""
         trial = study.ask()
-        proposed = self.scorer.candidate(self.proposer.layout(trial))
+        proposed = self.scorer.near(self.proposer.layout(trial))
         refined = refine(proposed, self.scorer, self.proposer, _REFINE_LIMIT)
         score = refined.score
         if not score.step_s < float("inf"):

@@ -1,0 +1,151 @@
+"""Scores of many partitions at once: tables per stage, then the pipeline for all of them together.
+
+`Predictor.score` is the readable oracle; tests hold the step times of both to 1e-9 relative.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoplan.cluster.collectives import GroupShape
+from autoplan.cluster.placement import place
+from autoplan.gradsync.costs import AllReduce
+from autoplan.gradsync.interval_table import finish_table
+from autoplan.pipeline.bounds import prefix
+from autoplan.pipeline.lanes import last_backward_starts
+from autoplan.pipeline.schedule import in_flight
+from autoplan.plan import RankOrder, Schedule
+from autoplan.predict import Predictor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_LAYERS = 600
+"""The tables take L^3 steps; beyond this, plans are scored one at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchShape:
+    """What the partitions of a batch have in common."""
+
+    replicas: tuple[int, ...]
+    """Of each stage."""
+    microbatches: int
+    schedule: Schedule
+    rank_order: RankOrder
+    recompute: Literal["never", "where-needed", "always"]
+
+
+class BatchScorer:
+    """Scores partitions of one workload with exact dense gradient groups.
+
+    Axes: K candidates, S stages, C = L + 1 cuts.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        """Lays out what does not depend on the samples of a microbatch."""
+        self.predictor, self.costs = predictor, predictor.costs
+        self._elements_C = prefix(self.costs.elements_L)
+        self._static_bytes_C = prefix(self.costs.static_bytes_L)
+        self._stash_bytes_C = prefix(self.costs.stash_bytes_L)
+        self._seconds = functools.lru_cache(maxsize=256)(self._prefix_seconds)
+        self._finish = functools.lru_cache(maxsize=256)(self._finish_table)
+
+    @property
+    def supported(self) -> bool:
+        """Whether exchanges cost the cheapest of straight lines, and the tables stay small."""
+        cluster = self.predictor.cluster
+        lines = not cluster.measured and cluster.device.fused_copy is None
+        return lines and self.costs.elements_L.size <= _MOST_LAYERS
+
+    def score(self, bounds_KB: Ints, shape: BatchShape) -> tuple[Floats, Floats]:
+        """Step seconds and missing bytes of each partition.
+
+        Missing bytes are an upper bound: every gradient is taken to lie in a fused buffer where
+        it is exchanged.
+
+        Args:
+            bounds_KB: the S + 1 bounds of each candidate, rising from 0 to L.
+            shape: what they share; its replicas must divide the microbatch.
+        """
+        samples = self.predictor.job.global_batch // shape.microbatches
+        placement = place(self.predictor.cluster, shape.replicas, shape.rank_order)
+        num_stages = len(shape.replicas)
+        forward_SK, backward_SK, after_SK = (
+            np.empty((num_stages, len(bounds_KB))) for _ in range(3)
+        )
+        missing_K = np.zeros(len(bounds_KB))
+        for s, replicas in enumerate(shape.replicas):
+            i, j = bounds_KB[:, s], bounds_KB[:, s + 1]
+            per_replica = samples / replicas
+            forward_C, backward_C = self._seconds(per_replica)
+            forward, backward = forward_C[j] - forward_C[i], backward_C[j] - backward_C[i]
+            finish = self._finish(per_replica, placement.groups[s])[i, j]
+            held = in_flight(shape.schedule, s, num_stages, shape.microbatches)
+            again, missing = self._memory(i, j, per_replica, replicas, held, shape.recompute)
+            forward_SK[s] = forward
+            backward_SK[s] = backward + np.where(again, forward, 0.0)
+            update = (self._elements_C[j] - self._elements_C[i]) * self._update_rate
+            after_SK[s] = finish + np.where(again, forward, 0.0) + update
+            np.maximum(missing_K, missing, out=missing_K)
+        send_SK = np.zeros_like(forward_SK)
+        for s, transfer in enumerate(placement.transfers):
+            size = self.costs.cut_bytes_C[bounds_KB[:, s + 1]] * samples
+            send_SK[s] = np.where(size > 0, transfer.alpha_s + transfer.s_per_byte * size, 0.0)
+        start_SK = last_backward_starts(
+            forward_SK, backward_SK, shape.microbatches, shape.schedule, send_s_SK=send_SK
+        )
+        return (start_SK + after_SK).max(axis=0), missing_K
+
+    @property
+    def _update_rate(self) -> float:
+        return self.costs.optimizer_s_per_element
+
+    def _memory(
+        self, i: Ints, j: Ints, samples: float, replicas: int, held: int, recompute: str
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Whether each stage [i, j) recomputes, and the bytes that it lacks at most."""
+        elements = self._elements_C[j] - self._elements_C[i]
+        fused = np.where((j - i > 1) & (replicas > 1), elements, 0.0)
+        static = self._static_bytes_C[j] - self._static_bytes_C[i]
+        static = static + fused * self.predictor.job.gradient_bytes_per_element
+        activations = self._stash_bytes_C[j] - self._stash_bytes_C[i]
+        received = self.costs.cut_bytes_C[i]
+        working = self._working_bytes_CC[i, j]
+        kept = static + (held * (received + activations) + working) * samples
+        thrown = static + (held * received + working + activations) * samples
+        available = self.costs.available_bytes
+        again = np.full(len(i), recompute == "always")
+        if recompute == "where-needed":
+            again = kept > available
+        return again, np.maximum(np.where(again, thrown, kept) - available, 0.0)
+
+    def _prefix_seconds(self, samples: float) -> tuple[Floats, Floats]:
+        seconds = self.costs.layer_seconds(samples)
+        return prefix(seconds.forward_s_L), prefix(seconds.backward_s_L)
+
+    def _finish_table(self, samples: float, shape: GroupShape) -> Floats:
+        """Seconds from the start of the last backward to the end of its gradients, C x C."""
+        backward_s_L = self.costs.layer_seconds(samples).backward_s_L
+        pieces = np.zeros((1, 2))
+        elements_L = np.zeros_like(self.costs.elements_L)
+        if shape.devices > 1:
+            exchange = self.costs.group_cost(shape, 1.0).communicate
+            assert isinstance(exchange, AllReduce)
+            pieces = np.array(exchange.collective.pieces) * (1.0, exchange.bytes_per_element)
+            elements_L = self.costs.elements_L
+        return finish_table(backward_s_L, elements_L, pieces)
+
+    @functools.cached_property
+    def _working_bytes_CC(self) -> Floats:
+        """The largest working set per sample of the layers [i, j)."""
+        layers = self.costs.working_bytes_L
+        table = np.zeros((layers.size + 1, layers.size + 1))
+        for i in range(layers.size):
+            table[i, i + 1 :] = np.maximum.accumulate(layers[i:])
+        return table

@@ -1,0 +1,66 @@
+"""The exact dense grouping of every contiguous piece of a model at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def finish_table(backward_s_L: Floats, elements_L: Floats, pieces: Floats) -> Floats:
+    """When the last backward of every stage [i, j) and its gradients end under the best grouping.
+
+    The dynamic program of `exact.exact_grouping` runs once for each last layer j - 1: its state
+    after e layers is the optimum of the stage that starts e layers before j, so that all L^2
+    stages take O(L^3) steps together.
+
+    Args:
+        backward_s_L: seconds of each layer's backward.
+        elements_L: gradient elements of each layer.
+        pieces: rows (seconds, seconds per element) of the exchange, the cheapest of which holds.
+
+    Returns:
+        Seconds after backward starts, C x C with C = L + 1; 0 where j <= i.
+    """
+    return _finish_table(
+        np.ascontiguousarray(backward_s_L),
+        np.ascontiguousarray(elements_L),
+        np.ascontiguousarray(pieces),
+    )
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Floats]:
+    return cast(Callable[..., Floats], numba.njit(cache=True)(function))
+
+
+@_compiled
+def _finish_table(  # pragma: no cover - runs compiled
+    backward_s_L: Floats, elements_L: Floats, pieces: Floats
+) -> Floats:
+    layers = backward_s_L.size
+    table = np.zeros((layers + 1, layers + 1))
+    free = np.zeros(layers + 1)
+    total = np.zeros(layers + 1)
+    for j in range(1, layers + 1):
+        ready = 0.0
+        for e in range(1, j + 1):
+            ready += backward_s_L[j - e]
+            total[e] = total[e - 1] + elements_L[j - e]
+            best = np.inf
+            for s in range(e):
+                size = total[e] - total[s]
+                if size > 0:
+                    cost = np.inf
+                    for p in range(pieces.shape[0]):
+                        cost = min(cost, pieces[p, 0] + pieces[p, 1] * size)
+                    best = min(best, max(free[s], ready) + cost)
+                else:
+                    best = min(best, free[s])
+            free[e] = best
+            table[j - e, j] = max(ready, best)
+    return table

@@ -1,0 +1,123 @@
+"""Batches of partitions against the oracle that scores one plan at a time."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from builders import random_cluster, random_job, random_workload
+
+from autoplan.batch_scores import BatchScorer, BatchShape
+from autoplan.gradsync import GroupCost, GroupingProblem, group_problem, policy_named
+from autoplan.gradsync.costs import Affine
+from autoplan.gradsync.interval_table import finish_table
+from autoplan.plan import RANK_ORDERS, SCHEDULES
+from autoplan.plan_bounds import divisors
+from autoplan.predict import Predictor
+from autoplan.search.climb import climb_cuts
+from autoplan.search.layout import Layout, assemble
+from autoplan.search.space import SearchSpace
+
+SPACE = SearchSpace()
+
+
+def random_layouts(rng, predictor, count):
+    """Layouts that share all but their cuts."""
+    layers, devices = len(predictor.workload.layers), predictor.cluster.num_devices
+    batch = predictor.job.global_batch
+    m = rng.choice(divisors(batch))
+    stages = rng.randint(1, min(layers, devices))
+    choices = [r for r in divisors(batch // m) if r <= devices]
+    replicas = [1] * stages
+    for s in range(stages):
+        room = devices - sum(replicas)
+        replicas[s] = rng.choice([r for r in choices if r <= 1 + room])
+    common = {
+        "replicas": tuple(replicas),
+        "microbatches": m,
+        "schedule": rng.choice(SCHEDULES),
+        "rank_order": rng.choice(RANK_ORDERS),
+        "recompute": rng.choice(["never", "where-needed", "always"]),
+    }
+    cuts = [sorted(rng.sample(range(1, layers), stages - 1)) for _ in range(count)]
+    return [
+        Layout(bounds=(0, *cut, layers), policy="exact", cap_bytes=1.0, **common) for cut in cuts
+    ], BatchShape(**common)
+
+
+def test_step_times_equal_the_oracle_and_missing_bytes_bound_it_from_above():
+    rng = random.Random(21)
+    misfits = 0
+    for _ in range(200):
+        predictor = Predictor(random_workload(rng), random_cluster(rng), random_job(rng))
+        batch = BatchScorer(predictor)
+        if not batch.supported:
+            continue
+        layouts, shape = random_layouts(rng, predictor, 5)
+        bounds_KB = np.array([layout.bounds for layout in layouts])
+        step_K, missing_K = batch.score(bounds_KB, shape)
+        for layout, step_s, missing in zip(layouts, step_K, missing_K, strict=True):
+            plan = assemble(layout, predictor, SPACE)
+            score = predictor.score(plan)
+            if layout.recompute != "where-needed" or score.missing_bytes == missing:
+                assert step_s == pytest.approx(score.step_s, rel=1e-9)
+            assert missing >= score.missing_bytes - 1e-6
+            misfits += missing > 0
+            alone = all(stage.replicas == 1 for stage in plan.stages)
+            if alone and layout.recompute != "where-needed":
+                assert missing == pytest.approx(score.missing_bytes, abs=1e-6)
+    assert misfits > 0
+
+
+def test_every_interval_of_the_table_is_the_exact_grouping_of_that_stage():
+    rng = random.Random(22)
+    for _ in range(60):
+        layers = rng.randint(1, 8)
+        backward = np.array([rng.choice([0.0, rng.random()]) for _ in range(layers)])
+        elements = np.array([rng.choice([0.0, 10 * rng.random()]) for _ in range(layers)])
+        lines = [(rng.random(), rng.random() / 5) for _ in range(rng.randint(1, 3))]
+        table = finish_table(backward, elements, np.array(lines))
+
+        class Cheapest:
+            def __call__(self, x, lines=lines):
+                return min(a + b * x for a, b in lines) if x > 0 else 0.0
+
+        for i in range(layers):
+            for j in range(i + 1, layers + 1):
+                problem = GroupingProblem(
+                    backward_s=backward[i:j].tolist(),
+                    elements=elements[i:j].tolist(),
+                    costs=(GroupCost(communicate=Cheapest()),),
+                )
+                exact_s = group_problem(problem, policy_named("exact")).finish_s
+                assert table[i, j] == pytest.approx(exact_s, rel=1e-12, abs=1e-12)
+
+
+def test_one_line_is_an_affine_cost():
+    backward, elements = np.array([1.0, 2.0, 0.5]), np.array([3.0, 1.0, 2.0])
+    problem = GroupingProblem(
+        backward_s=backward.tolist(),
+        elements=elements.tolist(),
+        costs=(GroupCost(communicate=Affine(0.25, 0.5)),),
+    )
+    exact_s = group_problem(problem, policy_named("exact")).finish_s
+    assert finish_table(backward, elements, np.array([[0.25, 0.5]]))[0, 3] == exact_s
+
+
+def test_a_climb_never_ends_behind_its_start_and_keeps_everything_but_the_cuts():
+    rng = random.Random(23)
+    improved = 0
+    for _ in range(60):
+        predictor = Predictor(random_workload(rng), random_cluster(rng), random_job(rng))
+        batch = BatchScorer(predictor)
+        if not batch.supported:
+            continue
+        (layout,), shape = random_layouts(rng, predictor, 1)
+        step_K, missing_K = batch.score(np.array([layout.bounds]), shape)
+        climbed = climb_cuts(layout, batch)
+        start = (bool(missing_K[0] > 0), missing_K[0] if missing_K[0] > 0 else 0.0, step_K[0])
+        assert climbed.rank <= start
+        improved += climbed.rank < start
+        assert climbed.layout.replicas == layout.replicas
+        assert all(a < b for a, b in pairwise(climbed.layout.bounds))
+    assert improved >= 8
