@@ -1,4 +1,4 @@
-"""Lower bounds on the step time of whole sets of plans."""
+"""Lower bounds on the step time of whole sets of plans that fit in memory."""
 
 from __future__ import annotations
 
@@ -62,6 +62,10 @@ class PlanDomain:
     """What is packed inside nodes."""
     densities: tuple[float, ...] = (1.0,)
     """Densities that a gradient group may have."""
+    may_keep: bool = True
+    """Whether stages may keep their stash."""
+    may_recompute: bool = True
+    """Whether stages may recompute it."""
 
     @classmethod
     def everything(cls, num_layers: int, cluster: Cluster, job: Job) -> PlanDomain:
@@ -111,6 +115,9 @@ class PlanBounds:
             ),
             devices=limit,
             devices_per_node=self.cluster.devices_per_node,
+            available_bytes=self.costs.available_bytes,
+            may_keep=self.domain.may_keep,
+            may_recompute=self.domain.may_recompute,
             schedules=tuple(
                 {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B}[name] for name in self.domain.schedules
             ),
@@ -152,6 +159,7 @@ class PlanBounds:
         problem = self._problem(microbatches)
         samples = self.job.global_batch // microbatches
         replicas = list(problem.replicas_R)
+        samples_R = samples / np.array(replicas)
         far = [(self._least_exchange(r, 2), self._least_link(r, 2)) for r in replicas]
         near = list(zip(problem.exchange_R, problem.link_R, strict=True))
         both_RL = problem.forward_s_RL + problem.backward_s_RL
@@ -173,6 +181,9 @@ class PlanBounds:
             forward_share=_least_forward_share(problem),
             least_receive_s_2C=receive_2RC.min(axis=1),
             later_receive_s_C=np.concatenate([later_C, [0.0, 0.0]]),
+            static_bytes_C=prefix(self.costs.static_bytes_L),
+            stash_bytes_RC=prefix(self.costs.stash_bytes_L)[None, :] * samples_R[:, None],
+            received_bytes_RC=self.costs.cut_bytes_C[None, :] * samples_R[:, None],
         )
 
     def _least_receive_s(self, replicas: list[int], samples: int) -> Floats:

@@ -74,7 +74,9 @@ def lower_bound_s(problem: GroupingProblem) -> float:
 def _best_path(edges: Edges) -> Path | None:
     """Without caps on groups and memory if that keeps them; None if nothing does."""
     limits = edges.problem.limits
-    most = math.inf if limits.max_groups is None else float(limits.max_groups)
+    # A number too large for a float limits nothing.
+    layers = edges.problem.num_layers
+    most = math.inf if limits.max_groups is None else float(min(limits.max_groups, layers))
     free = math.inf, math.inf
     path, cell = _dense_path(edges) if edges.dense else _label_path(edges, free)
     if path is None:

@@ -53,6 +53,12 @@ class StageTerms:
     """Least seconds to receive over a cut for any replicas, over any link or across nodes."""
     later_receive_s_C: Floats
     """Least seconds to receive over any cut after this one."""
+    static_bytes_C: Floats
+    """Bytes of parameters, gradients and optimizer state of all layers before a cut."""
+    stash_bytes_RC: Floats
+    """Bytes that one microbatch stashes in all layers before a cut."""
+    received_bytes_RC: Floats
+    """Bytes that one microbatch keeps of what crosses a cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,12 @@ class CertificateSpace:
     """Devices of a node."""
     schedules: tuple[int, ...]
     """GPIPE, ONE_F_ONE_B or both."""
+    available_bytes: float
+    """Memory of a device."""
+    may_keep: bool
+    """Whether stages may keep their stash."""
+    may_recompute: bool
+    """Whether stages may recompute it."""
 
 
 def certify(
@@ -141,6 +153,8 @@ def _within(
         terms.after_s_NC,
         terms.least_receive_s_2C,
         terms.later_receive_s_C,
+        (terms.static_bytes_C, terms.stash_bytes_RC, terms.received_bytes_RC),
+        (space.available_bytes, space.may_keep, space.may_recompute),
         terms.forward_share,
         step_s,
     )
@@ -161,6 +175,8 @@ def _reachable(  # pragma: no cover - runs compiled
     after_s_NC: Floats,
     least_receive_s_2C: Floats,
     later_receive_s_C: Floats,
+    memory: tuple[Floats, Floats, Floats],
+    room: tuple[float, bool, bool],
     forward_share: float,
     step_s: float,
 ) -> tuple[bool, int]:
@@ -170,6 +186,8 @@ def _reachable(  # pragma: no cover - runs compiled
     `trip`, the least forward and backward of the stages before, in the place of the cheapest.
     """
     m, devices, devices_per_node, stages, rank_order, schedule = counts
+    static_bytes_C, stash_bytes_RC, received_bytes_RC = memory
+    available, may_keep, may_recompute = room
     layers = forward_s_RC.shape[1] - 1
     looked_at = 0
     trips = np.full((layers + 1, devices + 1), np.inf)
@@ -179,6 +197,7 @@ def _reachable(  # pragma: no cover - runs compiled
         warm = min(later + 1, m)
         rounds = (m - 1) // warm
         rest = (m - 1) - rounds * warm
+        held = warm if schedule == 1 else m
         reached = np.full((layers + 1, devices + 1), np.inf)
         for i in range(s, layers - later):
             for used in range(s, devices + 1):
@@ -211,6 +230,13 @@ def _reachable(  # pragma: no cover - runs compiled
                         looked_at += 1
                         forward = forward_s_RC[r, j] - forward_s_RC[r, i]
                         backward = backward_s_RC[r, j] - backward_s_RC[r, i]
+                        static = static_bytes_C[j] - static_bytes_C[i]
+                        stash = stash_bytes_RC[r, j] - stash_bytes_RC[r, i]
+                        received = held * received_bytes_RC[r, i]
+                        if not may_keep or static + held * stash + received > available:
+                            if not may_recompute or static + stash + received > available:
+                                break
+                            backward += forward
                         both = forward + backward
                         there_and_back = trip + 2 * receive
                         if there_and_back + m * both > step_s:

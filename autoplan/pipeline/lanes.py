@@ -61,8 +61,8 @@ def last_backward_starts(
         schedule: "1f1b" or "gpipe".
         last_backward_s_SK: seconds of each stage's last backward; like the others by default.
         send_s_SK: S-1 rows: seconds across the cut after each stage, in both directions. A row
-            for the last stage, if there is one, is not read. No transfers by default, which is
-            about twice as fast.
+            for the last stage, if there is one, is not read. No transfers by default, which takes
+            about two thirds of the time.
 
     Returns:
         Seconds, S x K.

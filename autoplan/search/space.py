@@ -148,6 +148,8 @@ class SearchSpace:
             schedules=self.schedules,
             rank_orders=self.rank_orders,
             densities=self.densities,
+            may_keep=self.recompute != ("always",),
+            may_recompute=self.recompute != ("never",),
         )
 
 
