@@ -27,11 +27,13 @@ class Score:
 
     step_s: float
     missing_bytes: float
+    keeps_limits: bool = True
+    """Whether its gradient groups keep to the limits that were asked for."""
 
     @property
     def feasible(self) -> bool:
-        """Whether the plan fits in memory and its step time is finite."""
-        return self.missing_bytes == 0 and math.isfinite(self.step_s)
+        """Whether the plan fits in memory, keeps its limits, and its step time is finite."""
+        return self.keeps_limits and self.missing_bytes == 0 and math.isfinite(self.step_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ HEAVY = {"ray", "optuna", "paddle", "torch", "sqlalchemy", "rich"}
 
 CORE = {
     "errors",
+    "compiled",
     "documents",
     "workload",
     "cluster",
@@ -33,7 +34,7 @@ CORE = {
 # A module imports its own package and what stands on lines above its own, never its own line's
 # other packages: DESIGN section 1, in the finest order there is.
 ORDER = [
-    ["errors"],
+    ["errors", "compiled"],
     ["documents"],
     ["workload", "cluster", "job", "plan"],
     ["costmodel", "pipeline", "gradsync", "prediction"],

@@ -73,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(pretty_json(_document(comparison)), end="")
     else:
+        from autoplan.report.console import console
         from autoplan.report.groups import show_comparison
-        from autoplan.report.tables import console
 
         show_comparison(comparison, arguments.noise, console())
     return 0

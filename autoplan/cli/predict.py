@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         document = {"plan": plan, "prediction": prediction.to_document()}
         print(pretty_json(document), end="")
     else:
-        from autoplan.report.tables import console, show_prediction
+        from autoplan.report.console import console
+        from autoplan.report.tables import show_prediction
 
         show_prediction(plan, prediction, console())
     return 0 if prediction.feasible else 1

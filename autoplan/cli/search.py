@@ -37,8 +37,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(arguments: argparse.Namespace) -> int:
     """Searches and prints the result; 0, or 130 where it was interrupted."""
     from autoplan.documents import pretty_json
+    from autoplan.report.console import console
     from autoplan.report.progress import ProgressLine
-    from autoplan.report.tables import console, show_result
+    from autoplan.report.tables import show_result
     from autoplan.search.experiment import load_experiment
     from autoplan.search.run import search
 

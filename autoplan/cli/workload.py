@@ -55,7 +55,8 @@ def load(path: str, arguments: argparse.Namespace) -> Workload:
 def _show(arguments: argparse.Namespace) -> int:
     """Prints the layers."""
     from autoplan.documents import pretty_json
-    from autoplan.report.tables import console, show_workload
+    from autoplan.report.console import console
+    from autoplan.report.tables import show_workload
 
     workload = load(arguments.file, arguments)
     if arguments.json:

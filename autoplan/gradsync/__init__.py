@@ -2,7 +2,12 @@
 
 from autoplan.gradsync.grouping import Grouping, group, group_problem
 from autoplan.gradsync.policies import POLICIES, Policy, policy_named
-from autoplan.gradsync.problem import GroupCost, GroupingProblem, GroupLimits
+from autoplan.gradsync.problem import (
+    GroupCost,
+    GroupingProblem,
+    GroupLimits,
+    LimitsError,
+)
 from autoplan.gradsync.timing import Timing, time_groups
 
 __all__ = [
@@ -11,6 +16,7 @@ __all__ = [
     "GroupLimits",
     "Grouping",
     "GroupingProblem",
+    "LimitsError",
     "Policy",
     "Timing",
     "group",

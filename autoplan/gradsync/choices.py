@@ -7,11 +7,10 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from autoplan.errors import InputError, require
 from autoplan.gradsync import kernels
 from autoplan.gradsync.edges import valued
 from autoplan.gradsync.paths import labelled
-from autoplan.gradsync.problem import GroupingProblem, Groups
+from autoplan.gradsync.problem import GroupingProblem, Groups, LimitsError
 from autoplan.gradsync.timing import time_groups
 
 Choices = tuple[int, ...]
@@ -67,7 +66,7 @@ def _chain_options(problem: GroupingProblem, groups: Groups | list[tuple[int, ..
     path = labelled(ready_s, delay_OES, link_OES, memory_OES, (cap, math.inf))
     if path is None:
         least = f"at least {kernels.least_to_go(memory_OES)[0]:g} bytes for these groups"
-        raise InputError("max_memory_bytes", cap, least)
+        raise LimitsError("max_memory_bytes", cap, least)
     return path[1][:-1]
 
 
@@ -100,5 +99,6 @@ def _searched(problem: GroupingProblem, groups: Groups, sent: list[int]) -> Choi
             if key(better) >= found:
                 break
             best, found = better, key(better)
-    require(key(best)[0] == 0, "max_memory_bytes", cap, "enough for these groups")
+    if key(best)[0] > 0:
+        raise LimitsError("max_memory_bytes", cap, "enough for these groups")
     return best

@@ -7,14 +7,13 @@ import math
 
 import numpy as np
 
-from autoplan.errors import InputError
 from autoplan.gradsync import kernels
 from autoplan.gradsync.affine import affine_cost, affine_ends
 from autoplan.gradsync.choices import Choices, choose_costs
 from autoplan.gradsync.edges import Edges, backward_nodes
 from autoplan.gradsync.kernels import Floats
 from autoplan.gradsync.paths import NOTHING, Cell, Path, bound_s, joined, labelled, traced
-from autoplan.gradsync.problem import GroupingProblem, GroupLimits, Groups
+from autoplan.gradsync.problem import GroupingProblem, GroupLimits, Groups, LimitsError
 
 __all__ = ["choose_costs", "exact_grouping", "lower_bound_s"]
 
@@ -129,18 +128,18 @@ def _label_path(edges: Edges, caps: tuple[float, float]) -> tuple[Path | None, C
     return labelled(edges.ready_s, delay_OES, link_OES, memory_OES, caps), cell
 
 
-def _infeasible(edges: Edges) -> InputError:
+def _infeasible(edges: Edges) -> LimitsError:
     """Which limit no grouping keeps, given those before it."""
     limits = edges.problem.limits
     link_OES = edges.rows(0, edges.size)[1]
     fewest = kernels.least_to_go(np.where(link_OES < math.inf, 1.0, math.inf))[0]
     if fewest == math.inf:
         allowed = f"what whole layers make up in groups of at most {limits.max_elements:g} elements"
-        return InputError("min_elements", limits.min_elements, allowed)
+        return LimitsError("min_elements", limits.min_elements, allowed)
     if limits.max_groups is not None and fewest > limits.max_groups:
         allowed = f"at least {fewest:.0f}, under the limits on elements"
-        return InputError("max_groups", limits.max_groups, allowed)
+        return LimitsError("max_groups", limits.max_groups, allowed)
     memory_OES = np.where(link_OES < math.inf, edges.memory_bytes(), math.inf)
     least = kernels.least_to_go(memory_OES)[0]
     allowed = f"at least {least:g} bytes, and more where the other limits bind"
-    return InputError("max_memory_bytes", limits.max_memory_bytes, allowed)
+    return LimitsError("max_memory_bytes", limits.max_memory_bytes, allowed)

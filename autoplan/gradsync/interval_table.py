@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from autoplan.compiled import compiled
 
 Floats = NDArray[np.float64]
 
@@ -34,11 +32,7 @@ def finish_table(backward_s_L: Floats, elements_L: Floats, pieces: Floats) -> Fl
     )
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Floats]:
-    return cast(Callable[..., Floats], numba.njit(cache=True)(function))
-
-
-@_compiled
+@compiled
 def _finish_table(  # pragma: no cover - runs compiled
     backward_s_L: Floats, elements_L: Floats, pieces: Floats
 ) -> Floats:

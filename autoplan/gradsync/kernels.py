@@ -8,21 +8,13 @@ by labels are in `labels`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.compiled import compiled
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def compiled(function: Kernel) -> Kernel:
-    """Compiles a kernel on its first call and keeps it on disk."""
-    return cast(Kernel, numba.njit(cache=True, error_model="numpy")(function))
 
 
 @compiled

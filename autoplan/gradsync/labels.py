@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autoplan.gradsync.kernels import Floats, Ints, compiled
+from autoplan.compiled import compiled
+from autoplan.gradsync.kernels import Floats, Ints
 
 EPSILON = 1e-15
 """Times closer than this share of the finish are one time: rounding makes no labels of its own."""

@@ -6,13 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autoplan.errors import require
+from autoplan.errors import InputError, require
+
+_MOST_ELEMENTS = 2**53
+"""Elements that a float still counts one by one."""
 
 Cost = Callable[[float], float]
 """Seconds as a function of the elements in a group; it may offer `many` for arrays."""
 
 Groups = tuple[tuple[int, ...], ...]
 """Layer indices of each group, in backward order within the group; groups in sending order."""
+
+
+class LimitsError(InputError):
+    """No grouping of these gradients keeps to the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +50,9 @@ class GroupLimits:
     def __post_init__(self) -> None:
         """Refuses limits that no grouping can keep."""
         require(self.max_elements > 0, "max_elements", self.max_elements, "above 0 elements")
-        sound = 0 <= self.min_elements <= self.max_elements
-        require(sound, "min_elements", self.min_elements, f"0 to {self.max_elements:g} elements")
+        sound = 0 <= self.min_elements <= min(self.max_elements, _MOST_ELEMENTS)
+        allowed = f"0 to {min(self.max_elements, _MOST_ELEMENTS):g} elements"
+        require(sound, "min_elements", self.min_elements, allowed)
         sound = self.max_groups is None or self.max_groups >= 1
         require(sound, "max_groups", self.max_groups, "at least 1")
         sound = self.max_memory_bytes >= 0

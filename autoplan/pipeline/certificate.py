@@ -8,14 +8,14 @@ network. It answers whether any partition can stay within a step time; bisection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, cast
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from autoplan.compiled import compiled
 
 Floats = NDArray[np.float64]
 REPLICA, STAGE = 0, 1
@@ -160,11 +160,7 @@ def _within(
     )
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., tuple[bool, int]]:
-    return cast(Callable[..., tuple[bool, int]], numba.njit(cache=True)(function))
-
-
-@_compiled
+@compiled
 def _reachable(  # pragma: no cover - runs compiled
     counts: tuple[int, ...],
     replicas_R: NDArray[np.int64],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.compiled import compiled
 from autoplan.pipeline.schedule import in_flight
 
 Floats = NDArray[np.float64]
@@ -43,11 +42,7 @@ def last_backward_start_s(
     return _last_backward_start(compute, send, np.array(warm, dtype=np.int64), microbatches)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Floats]:
-    return cast(Callable[..., Floats], numba.njit(cache=True)(function))
-
-
-@_compiled
+@compiled
 def _last_backward_start(  # pragma: no cover - runs compiled
     compute: Floats, send: Floats, warm: NDArray[np.int64], microbatches: int
 ) -> Floats:

@@ -9,18 +9,14 @@ that its neighbour sent (`_walk`), so that a stage needs one number for each dir
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.compiled import compiled
 from autoplan.errors import require
 from autoplan.pipeline.schedule import in_flight
 
 Floats = NDArray[np.float64]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 LANES = 64
 """Candidates that are walked together: the state of eight stages then fits the first cache."""
@@ -143,17 +139,13 @@ def _matrix(values: Floats) -> Floats:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def _compiled(function: Kernel) -> Kernel:
-    return cast(Kernel, numba.njit(cache=True, error_model="numpy")(function))
-
-
-@_compiled
+@compiled
 def _later(a: float, b: float) -> float:  # pragma: no cover - runs compiled
     """Of two numbers; without the builtin's care for NaN, this is one instruction."""
     return a if a > b else b
 
 
-@_compiled
+@compiled
 def _forward(  # pragma: no cover - runs compiled
     state: Floats, k: int, free: float, links: bool | None
 ) -> None:
@@ -166,7 +158,7 @@ def _forward(  # pragma: no cover - runs compiled
         state[_ROW + _FORTH + k] = leave + state[_ROW + _SEND + k]
 
 
-@_compiled
+@compiled
 def _backward(  # pragma: no cover - runs compiled
     state: Floats, k: int, links: bool | None
 ) -> float:
@@ -180,7 +172,7 @@ def _backward(  # pragma: no cover - runs compiled
     return end
 
 
-@_compiled
+@compiled
 def _walk(  # pragma: no cover - runs compiled
     state: Floats, stages: int, microbatches: int, gpipe: bool, links: bool | None
 ) -> None:
@@ -217,7 +209,7 @@ def _walk(  # pragma: no cover - runs compiled
             _backward(rows, k, links)
 
 
-@_compiled
+@compiled
 def _starts(  # pragma: no cover - runs compiled
     forward: Floats,
     backward: Floats,

@@ -8,18 +8,14 @@ that it reads from outside, the larger of computing and sending, memory that for
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.compiled import compiled
 from autoplan.errors import InputError, require, words
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def min_max_partition(
@@ -99,11 +95,7 @@ def _checked(load_CC: Floats, num_stages: int, exactly: bool) -> tuple[Floats, i
     return loads, min(num_stages, num_layers)
 
 
-def _compiled(function: Kernel) -> Kernel:
-    return cast(Kernel, numba.njit(cache=True)(function))
-
-
-@_compiled
+@compiled
 def _least_max(  # pragma: no cover - runs compiled
     load_CC: Floats, num_stages: int
 ) -> tuple[Floats, Ints]:

@@ -8,6 +8,8 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _NOTHING_S = 1e-12
 """Less than this is the rounding of a difference."""
 _LEAST_SHARE = 1e-4
+_ENDLESS_S = 1e7
+"""More than this is told by its power of ten."""
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
@@ -16,8 +18,8 @@ def seconds(value: float) -> str:
     """1.234 s, 56.7 ms, 8.90 us."""
     if abs(value) < _NOTHING_S:
         return "0 s"
-    if not math.isfinite(value):
-        return f"{value:g} s"
+    if not abs(value) < _ENDLESS_S:
+        return f"{value:.3g} s"
     scale, unit = next((pair for pair in _TIMES if abs(value) >= pair[0]), _TIMES[-1])
     return f"{_digits(value / scale)} {unit}"
 

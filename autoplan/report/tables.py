@@ -8,20 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 from autoplan.plan import Plan
-from autoplan.prediction import Prediction, StagePrediction
+from autoplan.prediction import ROUNDING, Prediction, StagePrediction
 from autoplan.report.quantities import count, percent, seconds, size
 from autoplan.search.run import SearchResult
 from autoplan.workload import Workload
 
 _WIDE = 100
-_MIN_WIDTH = 110
-"""Columns of output that is not a terminal."""
-
-
-def console() -> Console:
-    """Standard output; wide enough for the tables where it is a file or a pipe."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=max(out.width, _MIN_WIDTH))
+"""Columns from which all of a stage's figures are shown."""
 
 
 def show_workload(workload: Workload, out: Console) -> None:
@@ -94,6 +87,8 @@ def show_result(result: SearchResult, out: Console) -> None:
         name, best = min(known.items(), key=lambda item: item[1].step_s)
         ratio = best.step_s / step_s
         out.print(f"[bold]{ratio:.2f} times as fast[/] as the best default, {name}")
+        if ratio < 1 - ROUNDING:
+            out.print(f"note: {name} is faster, but lies outside the space that was searched")
     out.print()
     out.print(_baseline_table(result))
     out.print()

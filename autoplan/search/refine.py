@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoplan.batch_scores import BatchScorer
-from autoplan.gradsync import GroupLimits
+from autoplan.gradsync import GroupLimits, LimitsError
 from autoplan.plan import Plan
 from autoplan.predict import Predictor, Score
 from autoplan.search.climb import climb_cuts
@@ -43,6 +43,15 @@ class Scorer:
         self._batch = BatchScorer(predictor)
         self._climbed: dict[Layout, Layout] = {}
         self._num_in_batches = 0
+        self.num_unlimited = 0
+        """Layouts for which no grouping keeps the space's limits."""
+        self._without_limits = dataclasses.replace(
+            space,
+            group_max_bytes=None,
+            group_min_elements=0.0,
+            max_groups=None,
+            exchange_memory_bytes=None,
+        )
 
     @property
     def num_candidates(self) -> int:
@@ -61,10 +70,15 @@ class Scorer:
         """Bytes that the nearest miss lacks, or 0 where a plan fits."""
         return min((score.missing_bytes for score in self._scores.values()), default=0.0)
 
+    @staticmethod
+    def now_s() -> float:
+        """The clock of deadlines."""
+        return time.monotonic()
+
     @property
     def expired(self) -> bool:
         """Whether the time is used up."""
-        return time.monotonic() >= self.deadline_s
+        return self.now_s() >= self.deadline_s
 
     def near(self, layout: Layout) -> Candidate:
         """The best plan that moving a layout's cuts leads to, where they can be moved."""
@@ -78,12 +92,22 @@ class Scorer:
         return self.candidate(climbed)
 
     def candidate(self, layout: Layout) -> Candidate:
-        """The layout's plan with its score, computed at most once for each distinct plan."""
-        plan = assemble(layout, self.predictor, self.space)
-        score = self._scores.get(plan)
-        if score is None:
-            score = self._scores[plan] = self.predictor.score(plan)
-        return Candidate(layout=layout, plan=plan, score=score)
+        """The layout's plan with its score, computed at most once for each distinct plan.
+
+        Where no grouping keeps the space's limits, the plan is the one without them, and not
+        feasible.
+        """
+        try:
+            plan = assemble(layout, self.predictor, self.space)
+        except LimitsError:
+            plan = assemble(layout, self.predictor, self._without_limits)
+            self.num_unlimited += 1
+            broken = dataclasses.replace(self.predictor.score(plan), keeps_limits=False)
+            return Candidate(layout=layout, plan=plan, score=broken)
+        known = self._scores.get(plan)
+        if known is None:
+            known = self._scores[plan] = self.predictor.score(plan)
+        return Candidate(layout=layout, plan=plan, score=known)
 
 
 def refine(start: Candidate, scorer: Scorer, proposer: Proposer, limit: int) -> Candidate:

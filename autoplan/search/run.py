@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,12 +18,17 @@ from autoplan.search.proposal import Proposer
 from autoplan.search.refine import Candidate, Scorer, refine
 from autoplan.search.seeds import first_proposals
 from autoplan.search.study import SearchStudy
+from autoplan.search.sweep import sweep
 
 _REFINE_LIMIT = 48
 """Scores spent around one proposal."""
 _POLISH_LIMIT = 600
 """Scores spent around the best plan at the end."""
-_FIRST_CERTIFICATE = 16
+_EXTRA_TRIALS = 2
+"""The sweep and the polish each make one trial."""
+_SWEEP_SHARE = 0.25
+"""Most of the budget that the sweep may take."""
+_FIRST_CERTIFICATE = 8
 """Trials after which the bound is tightened first."""
 _FLUSH_S = 2.0
 
@@ -159,10 +165,13 @@ class _Search:
         return self.experiment.output / "best-plan.json"
 
     def _loop(self, study: SearchStudy) -> Stop:
-        """Asks, scores, refines and tells until the budget ends or the bound is reached."""
+        """Sweeps, proposes and polishes until the budget ends or the bound is reached."""
         stopped_by: Stop = "trials"
         flushed_s = time.monotonic()
         try:
+            if study.num_trials == 0 and self.budget.trials > _EXTRA_TRIALS:
+                until_s = self.started_s + _SWEEP_SHARE * self.budget.seconds
+                self._record(study, sweep(self.scorer, self.proposer, until_s), "sweep")
             while study.num_trials < self.budget.trials:
                 if self._proven(study.num_trials):
                     stopped_by = "optimal"
@@ -170,17 +179,25 @@ class _Search:
                 if self.scorer.expired:
                     stopped_by = "time"
                     break
-                self._trial(study)
+                if study.num_trials == self.budget.trials - 1 and self.best is not None:
+                    polished = refine(self.best, self.scorer, self.proposer, _POLISH_LIMIT)
+                    self._record(study, polished, "polish")
+                else:
+                    self._trial(study)
                 if time.monotonic() - flushed_s > _FLUSH_S:
                     study.flush()
                     flushed_s = time.monotonic()
                 self._report(study)
-            else:
-                self._polish()
         except KeyboardInterrupt:
             stopped_by = "interrupted"
         study.flush()
         return stopped_by
+
+    def _record(self, study: SearchStudy, found: Candidate | None, name: str) -> None:
+        """Keeps a plan that no proposal led to, as a trial of its own."""
+        if found is not None and math.isfinite(found.score.step_s):
+            self._keep(found)
+            study.record(found, name)
 
     def _trial(self, study: SearchStudy) -> None:
         """One proposal, refined."""
@@ -188,16 +205,11 @@ class _Search:
         proposed = self.scorer.near(self.proposer.layout(trial))
         refined = refine(proposed, self.scorer, self.proposer, _REFINE_LIMIT)
         score = refined.score
-        if not score.step_s < float("inf"):
+        if not math.isfinite(score.step_s):
             study.drop(trial, f"step time {score.step_s} s is not finite")
             return
         self._keep(refined)
         study.tell(trial, refined)
-
-    def _polish(self) -> None:
-        """Climbs further from the best plan, for as long as there is time."""
-        if self.best is not None:
-            self._keep(refine(self.best, self.scorer, self.proposer, _POLISH_LIMIT))
 
     def _keep(self, candidate: Candidate) -> None:
         """Makes a candidate the best so far if it is."""
@@ -257,11 +269,18 @@ class _Search:
 
     def _why_nothing_fits(self) -> str:
         """The nearest miss among the plans that were tried."""
-        least = self.scorer.least_missing_bytes
-        device = self.experiment.cluster.device
+        scorer, name = self.scorer, self.experiment.name
+        if scorer.num_candidates == 0:
+            return (
+                f"{name}: for none of {scorer.num_unlimited} layouts a grouping of the gradients "
+                f"keeps the space's limits (group_max_bytes, group_min_elements, max_groups, "
+                f"exchange_memory_bytes); loosen them"
+            )
+        least, device = scorer.least_missing_bytes, self.experiment.cluster.device
         return (
-            f"{self.experiment.name}: none of {self.scorer.num_candidates} plans fits; the closest "
-            f"lacks {least / 2**30:.3g} GiB on a {device.name} with "
+            f"{name}: none of {scorer.num_candidates} plans fits; the closest lacks "
+            f"{least / 2**30:.3g} GiB on a {device.name} with "
             f"{device.memory_bytes / 2**30:.4g} GiB, {self.experiment.job.memory_headroom:.0%} of "
-            f"it kept free; allow recompute or more stages in the space, or use more devices"
+            f"it kept free; allow recompute or more stages in the space, loosen its limits on "
+            f"gradient groups, or use more devices"
         )

@@ -27,6 +27,7 @@ PLAN = "plan"
 LAYOUT = "layout"
 PROPOSED_BY = "proposed_by"
 CONSTRAINT = "missing_bytes"
+LIMITS = "breaks_limits"
 _STARTUP_TRIALS = 20
 
 
@@ -59,11 +60,14 @@ class SearchStudy:
             self._claim(dict(identities))
             earlier = self._persisted.get_trials(states=(TrialState.COMPLETE,))
         self.num_earlier = len(earlier)
+        # Trials without parameters hold plans that no proposal led to; the sampler must not see
+        # them, since it models the parameters that all trials have in common.
+        self._found = [trial for trial in earlier if not trial.params]
         sampler = optuna.samplers.TPESampler(
             seed=(seed + self.num_earlier) % 2**32, n_startup_trials=_STARTUP_TRIALS
         )
         self._memory = optuna.create_study(direction="minimize", sampler=sampler)
-        self._memory.add_trials(earlier)
+        self._memory.add_trials([trial for trial in earlier if trial.params])
 
     @property
     def shown_storage(self) -> str:
@@ -73,7 +77,7 @@ class SearchStudy:
     @property
     def num_trials(self) -> int:
         """Finished trials, earlier runs included."""
-        return len(self._memory.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
+        return len(self._finished())
 
     def earlier_layouts(self) -> list[Layout]:
         """Layouts of the feasible trials of earlier runs, best first.
@@ -83,7 +87,7 @@ class SearchStudy:
         """
         trials = [
             trial
-            for trial in self._memory.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            for trial in self._finished()
             if LAYOUT in trial.user_attrs and all(v <= 0 for v in trial.constraints.values())
         ]
         trials.sort(key=lambda trial: trial.value or 0.0)
@@ -100,10 +104,25 @@ class SearchStudy:
 
     def tell(self, trial: Trial, refined: Candidate) -> None:
         """Records what a trial led to; it reaches the database with the next `flush`."""
-        trial.set_constraint(CONSTRAINT, refined.score.missing_bytes)
+        for name, violation in _violations(refined).items():
+            trial.set_constraint(name, violation)
         trial.set_user_attr(PLAN, plain(refined.plan))
         trial.set_user_attr(LAYOUT, plain(refined.layout))
         self._pending.append(self._memory.tell(trial, refined.score.step_s))
+
+    def record(self, found: Candidate, name: str) -> None:
+        """Records a plan that was found without a proposal, as a trial without parameters."""
+        trial = optuna.trial.create_trial(
+            value=found.score.step_s,
+            user_attrs={
+                PROPOSED_BY: name,
+                PLAN: plain(found.plan),
+                LAYOUT: plain(found.layout),
+            },
+            constraints=_violations(found),
+        )
+        self._found.append(trial)
+        self._pending.append(trial)
 
     def drop(self, trial: Trial, reason: str) -> None:
         """Records a trial that has no usable figure, so that the sampler does not learn from it."""
@@ -120,6 +139,11 @@ class SearchStudy:
             while self._pending:
                 self._persisted.add_trial(self._pending[0])
                 del self._pending[0]  # one by one, so that an interruption doubles none
+
+    def _finished(self) -> list[FrozenTrial]:
+        """All finished trials."""
+        proposed = self._memory.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return proposed + self._found
 
     def _claim(self, identities: dict[str, str]) -> None:
         """Marks a new study with its experiment; refuses one of another experiment."""
@@ -148,6 +172,12 @@ class SearchStudy:
         except ImportError as error:
             allowed = "a database whose driver is installed (pip install 'autoplan[postgres]')"
             raise InputError("storage", self.shown_storage + f" ({error})", allowed) from None
+
+
+def _violations(candidate: Candidate) -> dict[str, float]:
+    """What makes a plan infeasible, by name; 0 where it does not."""
+    score = candidate.score
+    return {CONSTRAINT: score.missing_bytes, LIMITS: float(not score.keeps_limits)}
 
 
 def _parsed(storage: str) -> sqlalchemy.URL:

@@ -7,6 +7,8 @@ Each section is a function that returns its figures by name:
 - speed: seconds per candidate at S x M = 8x32 and 8x64. Paddle: the `CostModel`'s pipeline
   simulation, median and least of several. Ours, least of several: batches in lanes without and
   with transfers, and the compiled kernel one candidate at a time, called from Python.
+- plans: whole plans per second, from cuts to step time and memory with exact gradient groups, for
+  a chain of 100 layers on 8 stages of 2 replicas and 32 microbatches.
 - scaling: seconds per candidate by stages and microbatches, and the slopes of its logarithm.
 
 Ratios compare like with like: both sides deliver step times, updates included, without transfers.
@@ -39,6 +41,9 @@ TARGET_RATIO = {(8, 32): 10_000, (8, 64): 20_000}
 PADDLE_REPEATS = 7
 SCALING_STAGES = (2, 4, 8, 16)
 SCALING_MICROBATCHES = (8, 32, 128)
+PLAN_LAYERS = 100
+LINKS = (("intra", 5e-6, 2e11), ("inter", 2e-5, 1e10))
+TARGET_PLANS_PER_S = 300_000
 TOLERANCE = 1e-9
 
 Figures = dict[str, Any]
@@ -189,6 +194,59 @@ def one_at_a_time_s(arrays: dict[str, np.ndarray], microbatches: int, repeats: i
     return min(taken_s(work, repeats)) / calls
 
 
+def plans(candidates: int, repeats: int) -> Figures:
+    """Whole plans per second, and the seconds of the tables that a batch looks up."""
+    from autoplan import Cluster, CostCurve, Device, Job, Layer, Link, Workload
+    from autoplan.batch_scores import BatchScorer, BatchShape
+    from autoplan.predict import Predictor
+
+    rng = np.random.default_rng(1)
+    layers = tuple(
+        Layer(
+            name=f"layer {i}",
+            forward=CostCurve(samples=(1.0, 8.0), seconds=(f, 6 * f), overhead_s=f / 4),
+            backward=CostCurve(samples=(1.0, 8.0), seconds=(2 * f, 12 * f), overhead_s=f / 4),
+            gradient_elements=int(elements),
+            parameter_bytes=4.0 * int(elements),
+            stash_bytes_per_sample=1e6,
+        )
+        for i, (f, elements) in enumerate(rng.uniform((1e-4, 1e5), (2e-3, 2e6), (PLAN_LAYERS, 2)))
+    )
+    cuts = (0.0, *[1e6] * (PLAN_LAYERS - 1), 0.0)
+    workload = Workload(name="chain", layers=layers, cut_bytes_per_sample=cuts)
+    links = [Link(name=n, alpha_s=a, bandwidth_bytes_per_s=b) for n, a, b in LINKS]
+    cluster = Cluster(
+        name="2 x 8",
+        nodes=2,
+        devices_per_node=8,
+        device=Device(name="device", memory_bytes=8e10),
+        intra_node=links[0],
+        inter_node=links[1],
+    )
+    scorer = BatchScorer(Predictor(workload, cluster, Job(global_batch=256)))
+    shape = BatchShape(
+        replicas=(2,) * 8,
+        microbatches=32,
+        schedule="1f1b",
+        rank_order="replica",
+        recompute="where-needed",
+    )
+    inner = np.array(
+        [rng.choice(np.arange(1, PLAN_LAYERS), 7, replace=False) for _ in range(candidates)]
+    )
+    ends = np.tile([0, PLAN_LAYERS], (candidates, 1))
+    bounds = np.concatenate([ends[:, :1], np.sort(inner, axis=1), ends[:, 1:]], axis=1)
+    begin = time.perf_counter()
+    scorer.score(bounds, shape)
+    first_s = time.perf_counter() - begin
+    per_plan_s = min(taken_s(lambda: scorer.score(bounds, shape), repeats)) / candidates
+    return {
+        "plans_per_s": 1 / per_plan_s,
+        "target_plans_per_s": TARGET_PLANS_PER_S,
+        "first_batch_s": first_s,
+    }
+
+
 def scaling(candidates: int, repeats: int) -> Figures:
     """Seconds per candidate by shape; exponents a and b of S^a M^b, fitted to all shapes."""
     figures: Figures = {}
@@ -236,6 +294,7 @@ def main() -> int:
         "equality": equality,
         "compile": compiling,
         "speed": lambda: speed(*size),
+        "plans": lambda: plans(*size),
         "scaling": lambda: scaling(*size),
     }
     document = {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoplan.errors import InputError, require
-from autoplan.gradsync.problem import GroupingProblem, GroupLimits, Groups
+from autoplan.errors import require
+from autoplan.gradsync.problem import GroupingProblem, GroupLimits, Groups, LimitsError
 
 Floats = NDArray[np.float64]
 
@@ -155,10 +155,12 @@ def _nearest_ends(limits: GroupLimits, spans: _Spans) -> list[int]:
     fewest = _cheapest_ends(spans, np.ones_like(spans.distance_SE), None)
     if fewest is None:
         allowed = f"what whole layers make up in groups of at most {limits.max_elements:g} elements"
-        raise InputError("min_elements", limits.min_elements, allowed)
+        raise LimitsError("min_elements", limits.min_elements, allowed)
     most = limits.max_groups
     sound = most is None or len(fewest) <= most
-    require(sound, "max_groups", most, f"at least {len(fewest)}, under the limits on elements")
+    if not sound:
+        allowed = f"at least {len(fewest)}, under the limits on elements"
+        raise LimitsError("max_groups", most, allowed)
     nearest = _cheapest_ends(spans, spans.distance_SE, most)
     lightest = _cheapest_ends(spans, spans.memory_bytes_SE, most)
     assert nearest is not None
@@ -168,7 +170,8 @@ def _nearest_ends(limits: GroupLimits, spans: _Spans) -> list[int]:
     needed = spans.memory_bytes(lightest)
     sound = needed <= limits.max_memory_bytes
     allowed = f"at least {needed:g} bytes, under the other limits"
-    require(sound, "max_memory_bytes", limits.max_memory_bytes, allowed)
+    if not sound:
+        raise LimitsError("max_memory_bytes", limits.max_memory_bytes, allowed)
     excess = spans.memory_bytes(nearest) - needed
     low, high, best = 1e-6, 1e6, lightest
     for _ in range(_TRIALS):
