@@ -20,10 +20,10 @@ from autoplan.search.seeds import first_proposals
 from autoplan.search.study import SearchStudy
 from autoplan.search.sweep import sweep
 
-_REFINE_LIMIT = 48
-"""Scores spent around one proposal."""
+_REFINE_LIMIT = 24
+"""Moves tried around one proposal, each followed by the best cuts near it."""
 _POLISH_LIMIT = 600
-"""Scores spent around the best plan at the end."""
+"""Moves tried around the best plan at the end."""
 _EXTRA_TRIALS = 2
 """The sweep and the polish each make one trial."""
 _SWEEP_SHARE = 0.25
