@@ -40,8 +40,8 @@ Floats = NDArray[np.float64]
 _PRECISION = 1e-4
 _EFFORT = 150_000_000
 """Stages that a certificate may look at: about two seconds."""
-_MOST_TERMS = 4_000_000
-"""Numbers in a table of updates per interval of layers; larger models keep the quick bound."""
+_MOST_TERMS = 30_000_000
+"""Numbers in all tables of updates per interval of layers; larger models keep the quick bound."""
 _SLOPE_MARGIN = 1e-6
 """Rounding k down to whole elements lets a slope be this little lower."""
 
@@ -105,15 +105,21 @@ class PlanBounds:
         splits = [m for m in self.domain.microbatches if self.quick(m).step_s < reached_s]
         rows = max((len(self._replicas(m)) for m in splits), default=0)
         cuts = self.costs.elements_L.size + 1
-        if not splits or 2 * rows * cuts**2 > _MOST_TERMS:
+        large = 2 * rows * cuts**2 * len(splits) > _MOST_TERMS
+        if not splits or large or not math.isfinite(reached_s):
             return low_s
-        limit = self.cluster.num_devices
-        space = CertificateSpace(
+        splits.sort(key=lambda m: self.quick(m).step_s)
+        every = [self._terms(m) for m in splits]
+        return certify(every, self._space(), low_s, reached_s, precision=_PRECISION, effort=_EFFORT)
+
+    def _space(self) -> CertificateSpace:
+        """The domain in the certificate's words."""
+        return CertificateSpace(
             stages=self.domain.stages,
             rank_orders=tuple(
                 {"replica": REPLICA, "stage": STAGE}[order] for order in self.domain.rank_orders
             ),
-            devices=limit,
+            devices=self.cluster.num_devices,
             devices_per_node=self.cluster.devices_per_node,
             available_bytes=self.costs.available_bytes,
             may_keep=self.domain.may_keep,
@@ -122,9 +128,6 @@ class PlanBounds:
                 {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B}[name] for name in self.domain.schedules
             ),
         )
-        splits.sort(key=lambda m: self.quick(m).step_s)
-        every = [self._terms(m) for m in splits]
-        return certify(every, space, low_s, reached_s, precision=_PRECISION, effort=_EFFORT)
 
     def _replicas(self, microbatches: int) -> list[int]:
         """Replicas that stages may have with so many microbatches; 1 where none divides."""

@@ -17,6 +17,14 @@ from builders import (
 
 from autoplan import Job
 from autoplan.cluster import TopK
+from autoplan.pipeline.certificate import (
+    GPIPE,
+    ONE_F_ONE_B,
+    REPLICA,
+    STAGE,
+    reachable,
+    walk_arguments,
+)
 from autoplan.plan import RANK_ORDERS, SCHEDULES
 from autoplan.plan_bounds import PlanBounds, PlanDomain, divisors
 from autoplan.predict import Predictor
@@ -144,3 +152,21 @@ def test_a_restricted_domain_has_a_bound_of_its_own():
     everything = Predictor(model, where, job).bounds.certified_s(48.0)
     single = Predictor(model, where, job, alone).bounds.certified_s(48.0)
     assert everything < single == pytest.approx(48.0)
+
+
+def test_the_compiled_walk_equals_the_same_walk_interpreted():
+    rng = random.Random(15)
+    answers = set()
+    for _ in range(40):
+        model, where, job = random_workload(rng, 4), random_cluster(rng), random_job(rng)
+        bounds = Predictor(model, where, job).bounds
+        terms = bounds._terms(rng.choice(bounds.domain.microbatches))
+        stages = rng.choice(bounds.domain.stages)
+        choices = (stages, rng.choice([REPLICA, STAGE]), rng.choice([GPIPE, ONE_F_ONE_B]))
+        arguments = walk_arguments(
+            terms, choices, bounds._space(), rng.uniform(0.5, 4) * bounds.quick_s
+        )
+        answer = reachable(*arguments)
+        assert answer == reachable.py_func(*arguments)
+        answers.add(answer[0])
+    assert answers == {False, True}

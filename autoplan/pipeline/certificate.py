@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def certify(
     cases = list(product(every, space.stages, space.rank_orders, space.schedules))
     left = effort
 
-    def reachable(step_s: float) -> bool:
+    def may_reach(step_s: float) -> bool:
         """Whether some case may stay within a step time; true where the effort is used up."""
         nonlocal left
         for n, (terms, *choices) in enumerate(cases):
@@ -123,13 +124,13 @@ def certify(
         return False
 
     almost_s = high_s * (1 - PROOF)
-    if almost_s <= low_s or not reachable(almost_s):
+    if almost_s <= low_s or not may_reach(almost_s):
         return max(low_s, almost_s)
-    if reachable(low_s):
+    if may_reach(low_s):
         return low_s
     while left > 0 and high_s > low_s * (1 + precision):
         middle_s = (low_s + high_s) / 2
-        if reachable(middle_s):
+        if may_reach(middle_s):
             high_s = middle_s
         else:
             low_s = middle_s
@@ -143,7 +144,14 @@ def _within(
 
     `choices` are the number of stages, the rank order and the schedule.
     """
-    return _reachable(
+    return reachable(*walk_arguments(terms, choices, space, step_s))
+
+
+def walk_arguments(
+    terms: StageTerms, choices: tuple[int, ...], space: CertificateSpace, step_s: float
+) -> tuple[Any, ...]:
+    """What `reachable` takes, from the same as `_within`."""
+    return (
         (terms.microbatches, space.devices, space.devices_per_node, *choices),
         terms.replicas_R,
         terms.forward_s_RC,
@@ -161,7 +169,7 @@ def _within(
 
 
 @compiled
-def _reachable(  # pragma: no cover - runs compiled
+def reachable(  # pragma: no cover - runs compiled
     counts: tuple[int, ...],
     replicas_R: NDArray[np.int64],
     forward_s_RC: Floats,
@@ -197,6 +205,7 @@ def _reachable(  # pragma: no cover - runs compiled
         reached = np.full((layers + 1, devices + 1), np.inf)
         for i in range(s, layers - later):
             for used in range(s, devices + 1):
+                looked_at += 1
                 trip = trips[i, used]
                 if trip == np.inf:
                     continue

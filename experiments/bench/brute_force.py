@@ -1,6 +1,6 @@
 """Searches small random problems and compares with the best of all plans, and that with the bound.
 
-    python experiments/bench/brute_force.py [--instances 300] [--trials 40] [--seed 0] [--json]
+    python experiments/bench/brute_force.py [--instances 300] [--trials 20] [--seed 0] [--json]
 
 Instances have up to 10 layers of random costs on five small clusters of random links and memories,
 at most 4 stages and 8 microbatches. All partitions, replicas, microbatches, schedules, rank orders
@@ -66,8 +66,10 @@ def random_problem(rng: np.random.Generator) -> Problem:
     layers = tuple(random_layer(rng, spread, n) for n in range(num_layers))
     cut_bytes = np.concatenate([[0.0], rng.lognormal(15, spread, num_layers - 1), [0.0]])
     nodes, per_node = SHAPES[rng.integers(len(SHAPES))]
-    static = sum(16 * layer.gradient_elements for layer in layers)
-    memory = rng.choice([1e12, rng.uniform(0.2, 2.0) * static])
+    one_sample = sum(
+        16 * layer.gradient_elements + layer.stash_bytes_per_sample for layer in layers
+    )
+    memory = rng.choice([1e12, rng.uniform(0.2, 2.0) * one_sample])
     cluster = Cluster(
         name="random",
         nodes=nodes,
@@ -241,7 +243,7 @@ def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--instances", type=whole_number(1), default=300)
-    parser.add_argument("--trials", type=whole_number(1), default=40, help="of each search")
+    parser.add_argument("--trials", type=whole_number(1), default=20, help="of each search")
     parser.add_argument("--seed", type=whole_number(0), default=0)
     parser.add_argument("--seconds", type=positive_number, help="start no instance after so long")
     parser.add_argument("--json", action="store_true", help="print one document with all instances")
