@@ -16,14 +16,7 @@ from autoplan.gradsync import GroupCost
 from autoplan.gradsync.costs import ElementCost
 from autoplan.gradsync.problem import Cost
 from autoplan.job import Job
-from autoplan.pipeline.bounds import (
-    Bound,
-    BoundProblem,
-    LeastCost,
-    prefix,
-    step_bound,
-    update_s,
-)
+from autoplan.pipeline.bounds import Bound, BoundProblem, prefix, step_bound
 from autoplan.pipeline.certificate import (
     GPIPE,
     ONE_F_ONE_B,
@@ -42,6 +35,9 @@ _EFFORT = 150_000_000
 """Stages that a certificate may look at: about two seconds."""
 _MOST_TERMS = 30_000_000
 """Numbers in all tables of updates per interval of layers; larger models keep the quick bound."""
+_MOST_LAYERS = 2100
+"""Layers up to which the link's seconds are kept for every stage; beyond, the bound leaves them
+out."""
 _SLOPE_MARGIN = 1e-6
 """Rounding k down to whole elements lets a slope be this little lower."""
 
@@ -88,6 +84,8 @@ class PlanBounds:
         """Keeps the inputs; nothing is computed yet."""
         self.costs, self.domain = costs, domain
         self.cluster, self.job = costs.cluster, costs.job
+        self._last_s = functools.lru_cache(maxsize=256)(self._last_seconds)
+        self._link_table = functools.lru_cache(maxsize=64)(self._link_seconds)
         self.quick = functools.lru_cache(maxsize=None)(self._quick)
         self.certified_s = functools.lru_cache(maxsize=64)(self._certified_s)
 
@@ -105,7 +103,7 @@ class PlanBounds:
         splits = [m for m in self.domain.microbatches if self.quick(m).step_s < reached_s]
         rows = max((len(self._replicas(m)) for m in splits), default=0)
         cuts = self.costs.elements_L.size + 1
-        large = 2 * rows * cuts**2 * len(splits) > _MOST_TERMS
+        large = cuts > _MOST_LAYERS or 2 * rows * cuts**2 * len(splits) > _MOST_TERMS
         if not splits or large or not math.isfinite(reached_s):
             return low_s
         splits.sort(key=lambda m: self.quick(m).step_s)
@@ -150,12 +148,18 @@ class PlanBounds:
             backward_s_RL=np.stack([choice.backward_s_L for choice in seconds]),
             receive_s_RC=self._least_receive_s(replicas, samples),
             elements_L=self.costs.elements_L,
-            exchange_R=[self._least_exchange(r, 1) for r in replicas],
-            link_R=[self._least_link(r, 1) for r in replicas],
+            last_s_RL=np.stack([self._last_s(r, 1) for r in replicas]),
+            link_s_RCC=self._link_s(replicas, 1),
             optimizer_s_per_element=self.costs.optimizer_s_per_element,
             microbatches=microbatches,
             devices=self.cluster.num_devices,
         )
+
+    def _link_s(self, replicas: list[int], nodes: int) -> Floats | None:
+        """The tables of several numbers of replicas, or None where the model is too large."""
+        if self.costs.elements_L.size > _MOST_LAYERS:
+            return None
+        return np.stack([self._link_table(r, nodes) for r in replicas])
 
     def _terms(self, microbatches: int) -> StageTerms:
         """The same per stage, with what lies across nodes apart."""
@@ -163,8 +167,10 @@ class PlanBounds:
         samples = self.job.global_batch // microbatches
         replicas = list(problem.replicas_R)
         samples_R = samples / np.array(replicas)
-        far = [(self._least_exchange(r, 2), self._least_link(r, 2)) for r in replicas]
-        near = list(zip(problem.exchange_R, problem.link_R, strict=True))
+        far_last_s_RL = np.stack([self._last_s(r, 2) for r in replicas])
+        far_link_s_RCC = self._link_s(replicas, 2)
+        assert problem.link_s_RCC is not None
+        assert far_link_s_RCC is not None
         both_RL = problem.forward_s_RL + problem.backward_s_RL
         after_NC = []
         for limit in range(self.cluster.num_devices + 1):
@@ -179,7 +185,12 @@ class PlanBounds:
             forward_s_RC=prefix(problem.forward_s_RL),
             backward_s_RC=prefix(problem.backward_s_RL),
             receive_s_2RC=receive_2RC,
-            update_s_2RCC=np.stack([_updates(problem, near), _updates(problem, far)]),
+            update_s_2RCC=np.stack(
+                [
+                    _updates(problem, problem.last_s_RL, problem.link_s_RCC),
+                    _updates(problem, far_last_s_RL, far_link_s_RCC),
+                ]
+            ),
             after_s_NC=np.stack(after_NC),
             forward_share=_least_forward_share(problem),
             least_receive_s_2C=receive_2RC.min(axis=1),
@@ -216,35 +227,37 @@ class PlanBounds:
         receive_RC[:, [0, -1]] = 0.0
         return receive_RC
 
-    def _least_exchange(self, replicas: int, nodes: int) -> LeastCost:
+    def _last_seconds(self, replicas: int, nodes: int) -> Floats:
         """Least seconds from the end of backward to the end of a group that was last ready.
 
-        The group lies over at least so many nodes.
+        A group holds at least one layer, whose exchange alone takes no longer; it lies over at
+        least so many nodes.
         """
-        costs = self._possible_costs(replicas, nodes)
+        elements_L = self.costs.elements_L
+        every = []
+        for cost in self._possible_costs(replicas, nodes):
+            seconds = _many(cost.communicate, elements_L)
+            if cost.sparsify is not None:
+                seconds = seconds + _many(cost.sparsify, elements_L)
+            every.append(seconds)
+        cheapest: Floats = np.minimum.reduce(every) if every else np.zeros_like(elements_L)
+        return cheapest
 
-        def least(elements: Floats) -> Floats:
-            if not costs:
-                return np.zeros_like(elements)
-            every = [_many(cost.communicate, elements) for cost in costs]
-            for i, cost in enumerate(costs):
-                if cost.sparsify is not None:
-                    every[i] = every[i] + _many(cost.sparsify, elements)
+    def _link_seconds(self, replicas: int, nodes: int) -> Floats:
+        """Least seconds on the link for the gradients of every stage [i, j), however grouped."""
+        elements_C = prefix(self.costs.elements_L)
+        elements_CC = np.maximum(elements_C[None, :] - elements_C[:, None], 0.0)
+        costs = self._possible_costs(replicas, nodes)
+        if not costs:
+            return np.zeros_like(elements_CC)
+        if all(cost.density == 1 for cost in costs):
+            every = [_many(cost.communicate, elements_CC) for cost in costs]
             cheapest: Floats = np.minimum.reduce(every)
             return cheapest
-
-        return least
-
-    def _least_link(self, replicas: int, nodes: int) -> LeastCost:
-        """Least seconds on the link for gradients of so many elements, however grouped."""
-        costs = self._possible_costs(replicas, nodes)
-        if all(cost.density == 1 for cost in costs):
-            return self._least_exchange(replicas, nodes)
         # Mixed groups: each element costs at least the least slope over all ways to send it.
         large = np.array([2.0**40, 2.0**41])
         slopes = [float(np.diff(_many(c.communicate, large))[0]) / 2.0**40 for c in costs]
-        slope = min(slopes) * (1 - _SLOPE_MARGIN)
-        return lambda elements: elements * slope
+        return elements_CC * min(slopes) * (1 - _SLOPE_MARGIN)
 
     def _possible_costs(self, replicas: int, least_nodes: int) -> list[GroupCost]:
         """What a group can cost with so many replicas: every density on every placement.
@@ -276,18 +289,23 @@ def _least_forward_share(problem: BoundProblem) -> float:
     return min(0.5, float(shares.min()))
 
 
-def _updates(problem: BoundProblem, ways: list[tuple[LeastCost, LeastCost]]) -> Floats:
-    """Least seconds of exchange and update for every stage [i, j), R x C x C."""
+def _updates(problem: BoundProblem, last_s_RL: Floats, link_s_RCC: Floats) -> Floats:
+    """Least seconds from the end of compute to the end of the update of every stage [i, j).
+
+    The first layer's gradient is ready only when compute ends; and no exchange starts before the
+    last layer's gradient is ready, so what does not fit beside the rest is exposed.
+    """
     elements_C = prefix(problem.elements_L)
     elements_CC = np.maximum(elements_C[None, :] - elements_C[:, None], 0.0)
     tables = []
-    for r, (exchange, link) in enumerate(ways):
-        last_s_C = np.append(exchange(problem.elements_L), 0.0)
-        backward_s_C = prefix(problem.backward_s_RL[r])
+    for last_s_L, link_s_CC, backward_s_L in zip(
+        last_s_RL, link_s_RCC, problem.backward_s_RL, strict=True
+    ):
+        backward_s_C = prefix(backward_s_L)
         beside_s_CC = np.zeros_like(elements_CC)
         beside_s_CC[:, 1:] = np.maximum(backward_s_C[None, :-1] - backward_s_C[:, None], 0.0)
-        rate = problem.optimizer_s_per_element
-        tables.append(update_s(last_s_C[:, None], elements_CC, beside_s_CC, link, rate))
+        exposed_CC = np.maximum(np.append(last_s_L, 0.0)[:, None], link_s_CC - beside_s_CC)
+        tables.append(exposed_CC + elements_CC * problem.optimizer_s_per_element)
     return np.stack(tables)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.compiled import compiled
 from autoplan.errors import require
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,7 @@ def balanced_bounds(
 
     A stage's load is the sum of its layers divided by its replicas, plus `cut_s` of the cuts on
     both of its sides: the "sum" model of Piper and dnn-partitioning (facts/planners.md section 5).
-    Dynamic program over stages and cuts, O(S L^2) in vectors of L.
+    Dynamic program over stages and cuts, O(S L^2).
 
     Args:
         load_s_L: seconds per layer on one device.
@@ -47,22 +48,33 @@ def balanced_bounds(
     prefix = np.concatenate(([0.0], np.cumsum(load_s_L)))
     crossing = np.zeros(num_layers + 1) if cut_s is None else np.array(cut_s, dtype=np.float64)
     crossing[[0, -1]] = 0.0
-    best = np.full(num_layers + 1, np.inf)
-    best[0] = 0.0
-    choices = np.zeros((num_stages, num_layers + 1), dtype=np.int64)
-    for k, count in enumerate(replicas):
-        reached = np.full(num_layers + 1, np.inf)
-        last = num_layers - (num_stages - 1 - k)
-        for end in range(k + 1, last + 1):
-            load = (prefix[end] - prefix[k:end]) / count + crossing[k:end] + crossing[end]
-            worst = np.maximum(best[k:end], load)
-            choices[k, end] = k + int(worst.argmin())
-            reached[end] = worst[choices[k, end] - k]
-        best = reached
+    choices, largest = _balanced(prefix, crossing, np.array(replicas, dtype=np.float64))
     bounds = [num_layers]
     for k in range(num_stages - 1, -1, -1):
         bounds.append(int(choices[k, bounds[-1]]))
-    return tuple(reversed(bounds)), float(best[num_layers])
+    return tuple(reversed(bounds)), float(largest)
+
+
+@compiled
+def _balanced(  # pragma: no cover - runs compiled
+    prefix: Floats, crossing: Floats, replicas: Floats
+) -> tuple[NDArray[np.int64], float]:
+    """The cut before each stage that ends at each cut, and the largest load of the whole."""
+    layers, stages = prefix.size - 1, replicas.size
+    best = np.full(layers + 1, np.inf)
+    best[0] = 0.0
+    choices = np.zeros((stages, layers + 1), dtype=np.int64)
+    for k in range(stages):
+        reached = np.full(layers + 1, np.inf)
+        for end in range(k + 1, layers - (stages - 1 - k) + 1):
+            for start in range(k, end):
+                load = (prefix[end] - prefix[start]) / replicas[k] + crossing[start] + crossing[end]
+                worst = max(best[start], load)
+                if worst < reached[end]:
+                    reached[end] = worst
+                    choices[k, end] = start
+        best = reached
+    return choices, best[layers]
 
 
 def _require_stages(num_stages: int, num_layers: int) -> None:

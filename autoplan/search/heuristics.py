@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,26 +36,31 @@ class Baseline:
     layout: Layout
 
 
-def baselines(proposer: Proposer) -> dict[str, Baseline | None]:
+def baselines(proposer: Proposer, until_s: float = math.inf) -> dict[str, Baseline | None]:
     """The best feasible plan of each heuristic, None where none of its plans fits.
 
     Every pipeline uses the same number of replicas per stage, a number of stages that divides the
     devices, 1F1B, no recomputation and PyTorch DDP's default buckets; stages, microbatches and
     rank order are tried in all combinations that the space allows. "data-parallel" has one stage.
+    After `until_s`, a time.monotonic() value, a heuristic that has a plan keeps it.
     """
     predictor = proposer.predictor
     found: dict[str, Baseline | None] = {}
     for name, base in BASELINES.items():
-        found[name] = _best(name, predictor, _layouts(proposer, base, pipeline=True))
+        found[name] = _best(name, predictor, _layouts(proposer, base, pipeline=True), until_s)
     found[DATA_PARALLEL] = _best(
-        DATA_PARALLEL, predictor, _layouts(proposer, UNIFORM, pipeline=False)
+        DATA_PARALLEL, predictor, _layouts(proposer, UNIFORM, pipeline=False), until_s
     )
     return found
 
 
-def _best(name: str, predictor: Predictor, layouts: Iterator[Layout]) -> Baseline | None:
+def _best(
+    name: str, predictor: Predictor, layouts: Iterator[Layout], until_s: float
+) -> Baseline | None:
     best: Baseline | None = None
     for layout in layouts:
+        if best is not None and time.monotonic() > until_s:
+            break
         plan = assemble(layout, predictor, _PLAIN)
         score = predictor.score(plan)
         if score.feasible and (best is None or score.step_s < best.score.step_s):
@@ -84,3 +92,17 @@ def _layouts(proposer: Proposer, base: str, *, pipeline: bool) -> Iterator[Layou
                     policy="threshold",
                     cap_bytes=DDP_CAP_BYTES,
                 )
+
+
+def conforming(baseline: Baseline, space: SearchSpace) -> Layout:
+    """A baseline's layout with the nearest choices that the space allows."""
+    layout = baseline.layout
+    orders = space.rank_orders
+    return dataclasses.replace(
+        layout,
+        schedule=layout.schedule if layout.schedule in space.schedules else space.schedules[0],
+        rank_order=layout.rank_order if layout.rank_order in orders else orders[0],
+        recompute=space.recompute[-1],
+        policy="exact" if "exact" in space.grouping else space.grouping[0],
+        cap_bytes=space.cap_bytes[0],
+    )

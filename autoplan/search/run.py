@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from autoplan.errors import NothingFeasibleError
 from autoplan.plan import Plan
 from autoplan.prediction import ROUNDING, Prediction
 from autoplan.search.experiment import Budget, Experiment
-from autoplan.search.heuristics import Baseline, baselines
+from autoplan.search.heuristics import Baseline, baselines, conforming
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import Candidate, Scorer, refine
 from autoplan.search.seeds import first_proposals
@@ -26,8 +26,8 @@ _POLISH_LIMIT = 600
 """Moves tried around the best plan at the end."""
 _EXTRA_TRIALS = 2
 """The sweep and the polish each make one trial."""
-_SWEEP_SHARE = 0.25
-"""Most of the budget that the sweep may take."""
+_BASELINES_SHARE, _SWEEP_SHARE = 0.25, 0.5
+"""Shares of the budget by which the baselines and the sweep must have ended."""
 _FIRST_CERTIFICATE = 8
 """Trials after which the bound is tightened first."""
 _FLUSH_S = 2.0
@@ -146,14 +146,14 @@ class _Search:
             self.experiment.identities,
             self.budget.seed,
         )
-        heuristics = baselines(self.proposer)
+        heuristics = baselines(self.proposer, self._at(_BASELINES_SHARE))
         for layout in study.earlier_layouts()[:1]:
             self._keep(self.scorer.candidate(layout))
         if study.num_earlier == 0:
             for name, parameters in first_proposals(self.proposer, heuristics):
                 study.propose_first(parameters, name)
         try:
-            stopped_by = self._loop(study)
+            stopped_by = self._loop(study, heuristics)
         except BaseException:
             if self.best is not None:
                 self.best.plan.save(self._plan_path)
@@ -164,14 +164,20 @@ class _Search:
     def _plan_path(self) -> Path:
         return self.experiment.output / "best-plan.json"
 
-    def _loop(self, study: SearchStudy) -> Stop:
+    def _at(self, share: float) -> float:
+        """When a share of the budget is used up, as a time.monotonic() value."""
+        return self.started_s + share * self.budget.seconds
+
+    def _loop(self, study: SearchStudy, heuristics: Mapping[str, Baseline | None]) -> Stop:
         """Sweeps, proposes and polishes until the budget ends or the bound is reached."""
         stopped_by: Stop = "trials"
         flushed_s = time.monotonic()
         try:
             if study.num_trials == 0 and self.budget.trials > _EXTRA_TRIALS:
-                until_s = self.started_s + _SWEEP_SHARE * self.budget.seconds
-                self._record(study, sweep(self.scorer, self.proposer, until_s), "sweep")
+                space = self.experiment.space
+                first = [conforming(found, space) for found in heuristics.values() if found]
+                swept = sweep(self.scorer, self.proposer, first, self._at(_SWEEP_SHARE))
+                self._record(study, swept, "sweep")
             while study.num_trials < self.budget.trials:
                 if self._proven(study.num_trials):
                     stopped_by = "optimal"

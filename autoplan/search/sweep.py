@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice, product
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, product
 
 from autoplan.search.layout import Layout
 from autoplan.search.proposal import BOUND, COMPUTE, UNIFORM, Proposer
@@ -15,19 +15,23 @@ _MOST_IN_BATCHES, _MOST_ALONE = 512, 64
 """Layouts looked at where cuts are moved in batches, and where plans are scored alone."""
 
 
-def sweep(scorer: Scorer, proposer: Proposer, budget_share_s: float) -> Candidate | None:
-    """The best of the balanced layouts, or None where the time is used up at once.
+def sweep(
+    scorer: Scorer, proposer: Proposer, heuristics: Iterable[Layout], until_s: float
+) -> Candidate | None:
+    """The best of the heuristics' layouts and the balanced ones; None where there is none.
 
     Args:
-        scorer: scores the layouts, and knows the search's deadline.
+        scorer: scores the layouts.
         proposer: knows what the space leaves open.
-        budget_share_s: a time.monotonic() value at which to stop, a safeguard for large models:
-            whatever ends within it is the same in every run.
+        heuristics: layouts that are looked at however long it takes.
+        until_s: a time.monotonic() value at which to stop, a safeguard for large models: whatever
+            ends within it is the same in every run.
     """
     best: Candidate | None = None
     limit = _MOST_IN_BATCHES if scorer.moves_cuts else _MOST_ALONE
-    for layout in islice(_layouts(proposer), limit):
-        if scorer.expired or scorer.now_s() > budget_share_s:
+    first = list(heuristics)
+    for n, layout in enumerate(chain(first, islice(_layouts(proposer), limit))):
+        if n >= max(len(first), 1) and scorer.now_s() > until_s:
             break
         candidate = scorer.near(layout)
         if best is None or candidate.rank < best.rank:

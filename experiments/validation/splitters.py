@@ -105,7 +105,7 @@ def _layouts(split: Split, proposer: Proposer) -> Iterator[Layout]:
                 )
 
 
-@numba.njit(cache=True)
+@numba.njit  # not cached on disk: a cache is bound to the name that the module was imported by
 def _last_cuts(prefix_C: Floats, num_stages: int) -> NDArray[np.int64]:  # pragma: no cover
     """Where the last of s parts of the first c layers begins, S + 1 x C; the later on a tie."""
     cuts = len(prefix_C)

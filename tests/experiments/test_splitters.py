@@ -7,7 +7,6 @@ import importlib.util
 import json
 import random
 import re
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -34,10 +33,8 @@ FOLDERS = {
 def splitters():
     spec = importlib.util.spec_from_file_location("splitters", SCRIPT)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # numba looks its cached functions up there
     spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return module
 
 
 def times_of(kind, path):

@@ -82,14 +82,18 @@ def random_problem(rng):
         alpha, beta = rng.uniform(0, 1), rng.uniform(0, 0.2)
         return lambda x: np.where(x > 0, (replicas > 1) * (alpha + beta * x), 0.0)
 
+    elements = np.array([rng.choice([0.0, rng.uniform(0, 40)]) for _ in range(layers)])
+    total = np.concatenate([[0.0], np.cumsum(elements)])
+    spans = np.maximum(total[None, :] - total[:, None], 0.0)
+    costs = [exchange(replicas) for replicas in sorted(choices)]
     return BoundProblem(
         replicas_R=sorted(choices),
         forward_s_RL=np.array([rng.uniform(0, 3) for _ in range(np.prod(shape))]).reshape(shape),
         backward_s_RL=np.array([rng.uniform(0, 3) for _ in range(np.prod(shape))]).reshape(shape),
         receive_s_RC=receive,
-        elements_L=np.array([rng.choice([0.0, rng.uniform(0, 40)]) for _ in range(layers)]),
-        exchange_R=[exchange(replicas) for replicas in sorted(choices)],
-        link_R=[exchange(replicas) for replicas in sorted(choices)],
+        elements_L=elements,
+        last_s_RL=np.stack([cost(elements) for cost in costs]),
+        link_s_RCC=np.stack([cost(spans) for cost in costs]),
         optimizer_s_per_element=rng.choice([0.0, 0.05]),
         microbatches=rng.randint(1, 6),
         devices=rng.randint(max(choices), 6),
@@ -113,11 +117,10 @@ def stage_term(problem, first, end, r):
     by_return = (
         fill + receive + forward[r, first:end].sum() + back + m * backward[r, first:end].sum()
     )
-    exchange, link = problem.exchange_R[r], problem.link_R[r]
     elements = problem.elements_L[first:end]
-    whole = link(elements.sum()) - backward[r, first : end - 1].sum()
+    whole = problem.link_s_RCC[r, first, end] - backward[r, first : end - 1].sum()
     update = elements.sum() * problem.optimizer_s_per_element
-    exposed = max(exchange(elements[0]), whole) + update
+    exposed = max(problem.last_s_RL[r, first], whole) + update
     return max(by_compute, by_transfers, by_return) + max(drain, exposed)
 
 

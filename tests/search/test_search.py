@@ -97,8 +97,7 @@ def test_the_database_holds_feasible_minimum_and_constraints(experiment):
     trials = study.get_trials()
     assert len(trials) == result.trials
     feasible = [t.value for t in trials if t.constraints["missing_bytes"] <= 0]
-    # The last climb from the best plan is not a trial, so the result may be below all of them.
-    assert result.prediction.step_s <= min(feasible)
+    assert result.prediction.step_s == min(feasible)
     assert all(math.isfinite(t.value) for t in trials)
     assert all(t.user_attrs["plan"]["schema"] == "autoplan-plan/1" for t in trials)
 
@@ -197,3 +196,22 @@ def test_the_callable_package_and_its_json_document(experiment):
     from autoplan.documents import plain
 
     assert json.loads(json.dumps(plain(document), allow_nan=False))
+
+
+def test_heuristics_are_kept_however_short_the_time(experiment):
+    """Even where time ends at once, the result is no worse than what people use."""
+    result = search(budgeted(experiment, seconds=1e-6))
+    assert result.stopped_by == "time"
+    for name, prediction in result.baselines.items():
+        assert prediction is None or result.prediction.step_s <= prediction.step_s, name
+
+
+def test_the_incumbent_is_a_row_of_the_database(experiment):
+    result = search(experiment)
+    study = optuna.load_study(
+        study_name="small", storage=f"sqlite:///{experiment.output / 'study.db'}"
+    )
+    feasible = [t.value for t in study.get_trials() if all(v <= 0 for v in t.constraints.values())]
+    assert min(feasible) == result.prediction.step_s
+    names = {t.user_attrs.get("proposed_by") for t in study.get_trials()}
+    assert {"sweep", "polish"} <= names
