@@ -17,6 +17,7 @@ HEAVY = {"ray", "optuna", "paddle", "torch", "sqlalchemy", "rich"}
 CORE = {
     "errors",
     "compiled",
+    "interpolation",
     "documents",
     "workload",
     "cluster",
@@ -34,7 +35,7 @@ CORE = {
 # A module imports its own package and what stands on lines above its own, never its own line's
 # other packages: DESIGN section 1, in the finest order there is.
 ORDER = [
-    ["errors", "compiled"],
+    ["errors", "compiled", "interpolation"],
     ["documents"],
     ["workload", "cluster", "job", "plan"],
     ["costmodel", "pipeline", "gradsync", "prediction"],

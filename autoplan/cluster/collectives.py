@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.cluster.model import Cluster, Collective, MeasuredCollective
+from autoplan.interpolation import interpolate
 
 Floats = NDArray[np.float64]
 Piece = tuple[float, float]
@@ -43,7 +43,8 @@ class CollectiveCost:
         if size_bytes <= 0 or not self.pieces:
             return 0.0
         if self.table is not None:
-            return _interpolate(self.table, size_bytes) + self.contention_s_per_byte * size_bytes
+            table = interpolate(self.table.size_bytes, self.table.seconds, size_bytes)
+            return table + self.contention_s_per_byte * size_bytes
         return min(alpha + beta * size_bytes for alpha, beta in self.pieces)
 
     def many(self, size_bytes: Floats) -> Floats:
@@ -130,15 +131,3 @@ def _hierarchical(cluster: Cluster, shape: GroupShape) -> Piece:
     alpha = 2 * (members - 1) * cluster.intra_node.alpha_s + 2 * (shape.nodes - 1) * inter_alpha
     intra = 2 * (members - 1) / members / cluster.intra_node.bandwidth_bytes_per_s
     return alpha, intra + 2 * (shape.nodes - 1) / shape.nodes * inter_beta
-
-
-def _interpolate(table: MeasuredCollective, size_bytes: float) -> float:
-    """Between points straight; below the first its latency holds; beyond the last its slope."""
-    x, y = table.size_bytes, table.seconds
-    if size_bytes <= x[0]:
-        return y[0]
-    if size_bytes >= x[-1]:
-        x0, y0 = (x[-2], y[-2]) if len(x) > 1 else (0.0, 0.0)
-        return y[-1] + max(0.0, y[-1] - y0) / (x[-1] - x0) * (size_bytes - x[-1])
-    i = bisect.bisect_right(x, size_bytes)
-    return y[i - 1] + (y[i] - y[i - 1]) * (size_bytes - x[i - 1]) / (x[i] - x[i - 1])

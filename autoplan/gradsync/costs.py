@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from autoplan.cluster.collectives import CollectiveCost
 from autoplan.errors import require
+from autoplan.interpolation import interpolate
 
 Floats = NDArray[np.float64]
 
@@ -84,16 +84,7 @@ class Table:
 
     def __call__(self, elements: float) -> float:
         """Seconds for one group."""
-        x, y = self.elements, self.seconds
-        if elements <= 0:
-            return 0.0
-        if elements <= x[0]:
-            return y[0]
-        if elements >= x[-1]:
-            x0, y0 = (x[-2], y[-2]) if len(x) > 1 else (0.0, 0.0)
-            return y[-1] + max(0.0, y[-1] - y0) / (x[-1] - x0) * (elements - x[-1])
-        i = bisect.bisect_right(x, elements)
-        return y[i - 1] + (y[i] - y[i - 1]) * (elements - x[i - 1]) / (x[i] - x[i - 1])
+        return interpolate(self.elements, self.seconds, elements) if elements > 0 else 0.0
 
     def many(self, elements: Floats) -> Floats:
         """Seconds for each group."""

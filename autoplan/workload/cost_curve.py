@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from dataclasses import dataclass
 
 from autoplan.documents import STRICT
 from autoplan.errors import require
+from autoplan.interpolation import interpolate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,7 @@ class CostCurve:
 
     def at(self, samples: float) -> float:
         """Seconds of a call with `samples` samples."""
-        x, y = self.samples, self.seconds
-        if samples <= x[0]:
-            return self.overhead_s + (y[0] - self.overhead_s) * samples / x[0]
-        if samples >= x[-1]:
-            x0, y0 = (x[-2], y[-2]) if len(x) > 1 else (0.0, self.overhead_s)
-            return y[-1] + max(0.0, y[-1] - y0) / (x[-1] - x0) * (samples - x[-1])
-        i = bisect.bisect_right(x, samples)
-        return y[i - 1] + (y[i] - y[i - 1]) * (samples - x[i - 1]) / (x[i] - x[i - 1])
+        return interpolate(self.samples, self.seconds, samples, self.overhead_s)
 
     def extrapolates(self, samples: float) -> bool:
         """Whether `samples` lies outside the measured sizes."""

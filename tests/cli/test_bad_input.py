@@ -4,25 +4,12 @@ import json
 import os
 
 import pytest
+from command_line import one_line
 from small_experiment import WORKLOAD
 
 from autoplan.cli.main import main
 
 BINARY = bytes(range(256)) * 8
-
-
-def one_line(capsys, *arguments):
-    """Runs a command that must fail with 2; returns what it said on standard error."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as stop:  # argparse's own way out
-        code = stop.code
-    out, err = capsys.readouterr()
-    assert code == 2, (code, out, err)
-    assert out == ""
-    assert len(err.strip().splitlines()) == 1, err
-    assert "Traceback" not in err
-    return err.strip()
 
 
 def files_below(folder):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import one_line
 from small_experiment import CLUSTER, WORKLOAD
 
 from autoplan.cli.main import main
@@ -46,17 +47,7 @@ def refused(files, capsys):
 
     def run(*flags):
         workload, dense, _ = files
-        arguments = ["groups", workload, "--cluster", dense, *flags]
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # argparse's own way out
-            code = stop.code
-        out, err = capsys.readouterr()
-        assert code == 2, (code, out, err)
-        assert out == ""
-        assert len(err.strip().splitlines()) == 1, err
-        assert "Traceback" not in err
-        return err.strip()
+        return one_line(capsys, "groups", workload, "--cluster", dense, *flags)
 
     return run
 
