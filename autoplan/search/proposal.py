@@ -48,8 +48,7 @@ class Proposer:
         self.bases = {
             "uniform": (UNIFORM,),
             "balanced": (COMPUTE, COMMUNICATION),
-            "open": (COMPUTE, COMMUNICATION, UNIFORM)
-            + (() if space.equal_replicas or space.stages else (BOUND,)),
+            "open": (COMPUTE, COMMUNICATION, UNIFORM) + (() if space.equal_replicas else (BOUND,)),
         }[space.cuts]
 
     def layout(self, trial: Suggester) -> Layout:
@@ -58,10 +57,11 @@ class Proposer:
         base = self._choose(trial, "base", self.bases)
         splits = domain.microbatches
         m = splits[trial.suggest_int("microbatches_index", 0, len(splits) - 1)]
-        if base == BOUND:
-            bound = self.predictor.bounds.quick(m)
+        bound = self.predictor.bounds.quick(m) if base == BOUND else None
+        if bound is not None and len(bound.replicas) in domain.stages:
             bounds, replicas = bound.bounds, bound.replicas
         else:
+            base = COMPUTE if base == BOUND else base
             index = trial.suggest_int("stages_index", 0, len(domain.stages) - 1)
             replicas = self._replicas(trial, m, domain.stages[index])
             bounds = self.partition(base, m, replicas)

@@ -276,6 +276,10 @@ class _Search:
     def _why_nothing_fits(self) -> str:
         """The nearest miss among the plans that were tried."""
         scorer, name = self.scorer, self.experiment.name
+        if scorer.num_candidates == scorer.num_unlimited == 0:
+            return (
+                f"{name}: no plan was scored within {self.budget.seconds:g} s; give --seconds more"
+            )
         if scorer.num_candidates == 0:
             return (
                 f"{name}: for none of {scorer.num_unlimited} layouts a grouping of the gradients "
