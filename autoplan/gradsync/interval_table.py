@@ -15,7 +15,7 @@ def finish_table(backward_s_L: Floats, elements_L: Floats, pieces: Floats) -> Fl
 
     The dynamic program of `exact.exact_grouping` runs once for each last layer j - 1: its state
     after e layers is the optimum of the stage that starts e layers before j, so that all L^2
-    stages take O(L^3) steps together.
+    stages take O(L^3) steps together at most, and O(L^2) where compute hides the exchange.
 
     Args:
         backward_s_L: seconds of each layer's backward.
@@ -42,19 +42,25 @@ def _finish_table(  # pragma: no cover - runs compiled
     total = np.zeros(layers + 1)
     for j in range(1, layers + 1):
         ready = 0.0
+        idle = 0  # the last end before which the link is free once the next layer is ready
         for e in range(1, j + 1):
             ready += backward_s_L[j - e]
-            total[e] = total[e - 1] + elements_L[j - e]
-            best = np.inf
-            for s in range(e):
-                size = total[e] - total[s]
-                if size > 0:
+            elements = elements_L[j - e]
+            total[e] = total[e - 1] + elements
+            if elements > 0:
+                # Of all groups that need not wait for the link the smallest ends first, since
+                # costs rise with the elements and `free` rises with the end.
+                while idle + 1 < e and free[idle + 1] <= ready:
+                    idle += 1
+                best = np.inf
+                for s in range(idle, e):
+                    size = total[e] - total[s]
                     cost = np.inf
                     for p in range(pieces.shape[0]):
                         cost = min(cost, pieces[p, 0] + pieces[p, 1] * size)
                     best = min(best, max(free[s], ready) + cost)
-                else:
-                    best = min(best, free[s])
-            free[e] = best
-            table[j - e, j] = max(ready, best)
+                free[e] = best
+            else:
+                free[e] = free[e - 1]
+            table[j - e, j] = max(ready, free[e])
     return table

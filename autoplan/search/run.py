@@ -28,6 +28,8 @@ _EXTRA_TRIALS = 2
 """The sweep and the polish each make one trial."""
 _BASELINES_SHARE, _SWEEP_SHARE = 0.25, 0.5
 """Shares of the budget by which the baselines and the sweep must have ended."""
+_CERTIFICATE_SHARE = 0.7
+"""Share of the budget after which the bound is tightened only at the end."""
 _FIRST_CERTIFICATE = 8
 """Trials after which the bound is tightened first."""
 _FLUSH_S = 2.0
@@ -230,7 +232,8 @@ class _Search:
         if self.best is None:
             return False
         step_s = self.best.score.step_s
-        if num_trials >= self.next_certificate:
+        in_time = time.monotonic() < self._at(_CERTIFICATE_SHARE)
+        if num_trials >= self.next_certificate and in_time:
             self.next_certificate = 2 * num_trials + _FIRST_CERTIFICATE
             self.bound_s = max(self.bound_s, self.predictor.bounds.certified_s(step_s))
         return step_s <= self.bound_s * (1 + ROUNDING)
