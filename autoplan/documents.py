@@ -241,6 +241,30 @@ def _pretty(value: Any, indent: str) -> str:
     return f"{opening}\n{deeper}{body}\n{indent}{closing}"
 
 
+def require_writable(path: str | Path, field: str) -> None:
+    """Refuses a file that could not be written later; makes nothing.
+
+    Args:
+        path: the file.
+        field: the option or field that names it.
+
+    Raises:
+        InputError: it is a folder, or its nearest folder that exists takes no files.
+    """
+    target = Path(path)
+    allowed = "a place that can be written"
+    if target.is_dir():
+        raise InputError(field, words("a folder"), "a file", source=str(path))
+    parent = target.absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    try:
+        tempfile.TemporaryFile(dir=parent).close()
+    except OSError as error:
+        found = words(f"no place to write ({error.strerror}: {parent})")
+        raise InputError(field, found, allowed, source=str(path)) from None
+
+
 def write_atomic(path: str | Path, text: str) -> None:
     """Writes a text file whole or not at all, making its folder where needed.
 

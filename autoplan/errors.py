@@ -44,8 +44,9 @@ class InputError(AutoplanError, ValueError):
 
     def __str__(self) -> str:
         """The one line that a user sees."""
-        where = ": ".join(part for part in (self.source, self.field) if part)
-        return f"{where}: found {shown(self.found)}; allowed: {self.allowed}"
+        what = f"found {shown(self.found)}; allowed: {self.allowed}"
+        line = ": ".join(part for part in (self.source, self.field, what) if part)
+        return " ".join(line.splitlines())
 
     def inside(self, source: str = "", prefix: str = "") -> InputError:
         """The same complaint, seen from the file and the enclosing field that hold it."""

@@ -92,7 +92,8 @@ class Predictor:
 
         Raises:
             InputError: the plan is for another model, needs more devices than there are, the batch
-                cannot be split as it asks, or it holds sparse groups.
+                cannot be split as it asks, or it holds sparse groups and the device states no cost
+                of top-k.
         """
         run = self._run(plan)
         step_s = max(run.stage_end_s)
@@ -215,6 +216,7 @@ def predict(workload: Workload, cluster: Cluster, job: Job, plan: Plan) -> Predi
 
     Raises:
         InputError: the plan is for another model, needs more devices than there are, the batch
-            cannot be split as it asks, or it holds sparse groups.
+            cannot be split as it asks, or it holds sparse groups and the device states no cost of
+            top-k.
     """
     return Predictor(workload, cluster, job).predict(plan)

@@ -257,9 +257,13 @@ def test_longer_layers_never_speed_a_plan_up(rng, factor, way):
     predictor, plan = problem(rng)
     model = predictor.workload
     i = rng.randrange(len(model.layers))
-    slow = dataclasses.replace(
-        model.layers[i], **{way: getattr(model.layers[i], way).scaled(factor)}
+    curve = getattr(model.layers[i], way)
+    longer = dataclasses.replace(
+        curve,
+        seconds=tuple(seconds * factor for seconds in curve.seconds),
+        overhead_s=min(curve.overhead_s * factor, curve.seconds[0] * factor),
     )
+    slow = dataclasses.replace(model.layers[i], **{way: longer})
     layers = (*model.layers[:i], slow, *model.layers[i + 1 :])
     slower = Predictor(dataclasses.replace(model, layers=layers), predictor.cluster, predictor.job)
     before, after = predictor.score(plan).step_s, slower.score(plan).step_s

@@ -23,6 +23,13 @@ def whole_number(least: int) -> Callable[[str], int]:
     return parse
 
 
+def some_text(text: str) -> str:
+    """A text that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a text that is not empty")
+    return text
+
+
 def density(text: str) -> float:
     """A share above 0, at most 1."""
     value = _number(text)

@@ -19,7 +19,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong and how to get help; exit code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        line = " ".join(message.splitlines())
+        self.exit(2, f"{self.prog}: {line}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AutoplanError as error:
         if arguments.debug:
             raise
-        print(f"autoplan: {error}", file=sys.stderr)
+        print("autoplan: " + " ".join(str(error).splitlines()), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("autoplan: interrupted", file=sys.stderr)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from autoplan.documents import pretty_json, write_atomic
-from autoplan.errors import InputError, words
+from autoplan.documents import pretty_json, require_writable, write_atomic
+from autoplan.errors import InputError
 from autoplan.workload import Workload
 
 
@@ -50,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         InputError: an argument, the model, or the place to write to is not usable.
     """
     sizes = _sizes(args.sizes)
-    _check_writable(Path(args.out))
+    require_writable(args.out, "--out")
     # Whatever the model prints while it is built or run must not get into the summary.
     with contextlib.redirect_stdout(sys.stderr):
         workload = _profile(args, sizes)
@@ -89,18 +87,6 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError("--sizes", text, "whole numbers with commas, such as 1,2,4") from None
-
-
-def _check_writable(path: Path) -> None:
-    """Refuses a place that cannot be written before minutes of measuring, not after them."""
-    if path.is_dir():
-        raise InputError("--out", words(f"the folder {path}"), "a file", source=str(path))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        allowed = "a place that can be written"
-        raise InputError("--out", words(str(error)), allowed, source=str(path)) from None
 
 
 def _summary(workload: Workload, out: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from autoplan.cli.arguments import positive_number, whole_number
+from autoplan.cli.arguments import positive_number, some_text, whole_number
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,12 +24,17 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--seed", type=whole_number(0), help="seed of the sampler")
     parser.add_argument(
         "--storage",
+        type=some_text,
         metavar="URL",
         help="database (SQLAlchemy URL); default: $AUTOPLAN_STORAGE, else a SQLite file in the "
         "output folder",
     )
-    parser.add_argument("--study", metavar="NAME", help="study; default: the experiment's name")
-    parser.add_argument("--output", metavar="DIR", help="folder for the plan and the database")
+    parser.add_argument(
+        "--study", type=some_text, metavar="NAME", help="study; default: the experiment's name"
+    )
+    parser.add_argument(
+        "--output", type=some_text, metavar="DIR", help="folder for the plan and the database"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
 

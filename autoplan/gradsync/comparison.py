@@ -70,7 +70,7 @@ def compare(
     """
     options = {} if cap_bytes is None else {"cap_bytes": cap_bytes}
     element_bytes = problem.bytes_per_element
-    groupings = {
+    groupings: dict[str, Grouping] = {
         name: group_problem(problem, policy_named(name, bytes_per_element=element_bytes, **options))
         for name in POLICIES
     }

@@ -45,10 +45,6 @@ class Affine:
         """Seconds for each group."""
         return np.where(elements > 0, self.alpha_s + self.s_per_element * elements, 0.0)
 
-    def scaled(self, alpha_factor: float, beta_factor: float) -> Affine:
-        """The same link with its latency and its slope off by factors."""
-        return Affine(self.alpha_s * alpha_factor, self.s_per_element * beta_factor)
-
 
 @dataclass(frozen=True, slots=True)
 class Logarithmic:

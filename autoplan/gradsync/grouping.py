@@ -18,7 +18,8 @@ class Grouping:
     groups: Groups
     """Layer indices of each group, in backward order."""
     densities: tuple[float, ...]
-    """Share of each group's elements that is sent; 1.0 is dense."""
+    """Share of each group's elements that is sent: 1.0 is dense; 0.0 where the caller of `group`
+    keeps the share to itself, inside its costs."""
     timing: Timing
     """When what happens."""
 

@@ -8,10 +8,11 @@ from itertools import pairwise
 from autoplan.cluster.placement import place
 from autoplan.documents import STRICT
 from autoplan.gradsync import policy_named
+from autoplan.gradsync.policies import PolicyName
 from autoplan.pipeline.schedule import in_flight
 from autoplan.plan import Plan, RankOrder, Schedule, Stage
 from autoplan.predict import Predictor
-from autoplan.search.space import PolicyName, Recompute, SearchSpace
+from autoplan.search.space import Recompute, SearchSpace
 from autoplan.stage_costs import GroupingRule
 
 

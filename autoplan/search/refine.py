@@ -33,7 +33,10 @@ class Candidate:
 
 
 class Scorer:
-    """Scores layouts, equal plans once, until a deadline."""
+    """Scores layouts until a deadline, equal plans once.
+
+    Batches score what they are given: that costs less than looking it up.
+    """
 
     def __init__(self, predictor: Predictor, space: SearchSpace, deadline_s: float) -> None:
         """`deadline_s` is a time.monotonic() value."""

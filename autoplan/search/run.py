@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from autoplan.errors import NothingFeasibleError
+from autoplan.documents import require_writable
+from autoplan.errors import NothingFeasibleError, StorageError
 from autoplan.plan import Plan
 from autoplan.prediction import ROUNDING, Prediction
 from autoplan.search.experiment import Budget, Experiment
@@ -141,6 +142,7 @@ class _Search:
 
     def run(self, storage: str | None, study_name: str | None) -> SearchResult:
         """Opens the study, searches, saves the plan."""
+        require_writable(self._plan_path, "output")
         default = f"sqlite:///{(self.experiment.output / 'study.db').as_posix()}"
         study = SearchStudy(
             storage or default,
@@ -156,11 +158,20 @@ class _Search:
                 study.propose_first(parameters, name)
         try:
             stopped_by = self._loop(study, heuristics)
+        except StorageError as error:
+            raise StorageError(f"{error}{self._saved()}") from None
         except BaseException:
-            if self.best is not None:
-                self.best.plan.save(self._plan_path)
+            self._saved()
             raise
         return self._result(study, heuristics, stopped_by)
+
+    def _saved(self) -> str:
+        """Saves the best plan of a search that failed, and tells where it is."""
+        if self.best is None:
+            return ""
+        self.best.plan.save(self._plan_path)
+        step_s = self.best.score.step_s
+        return f"; the best plan so far takes {step_s:.6g} s and is saved as {self._plan_path}"
 
     @property
     def _plan_path(self) -> Path:

@@ -11,24 +11,13 @@ from typing import Any, Literal
 
 from autoplan.documents import STRICT, build, identity, toml_value
 from autoplan.errors import InputError, require
-from autoplan.gradsync.policies import DDP_CAP_BYTES, POLICIES
+from autoplan.gradsync.policies import DDP_CAP_BYTES, POLICIES, PolicyName
 from autoplan.gradsync.problem import GroupLimits
 from autoplan.plan import RankOrder, Schedule
 from autoplan.plan_bounds import PlanDomain, divisors
 
 Recompute = Literal["never", "where-needed", "always"]
 Cuts = Literal["uniform", "balanced", "open"]
-PolicyName = Literal[
-    "layerwise",
-    "single",
-    "threshold",
-    "horovod",
-    "paddle",
-    "mg-wfbp",
-    "mgs",
-    "mgs-corrected",
-    "exact",
-]
 CAPPED_POLICIES = ("threshold", "horovod", "paddle")
 """Policies that `cap_bytes` means something to."""
 

@@ -18,7 +18,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoplan.documents import build, plain
-from autoplan.errors import InputError, StorageError
+from autoplan.errors import InputError, StorageError, words
 from autoplan.search.layout import Layout
 from autoplan.search.refine import Candidate
 
@@ -198,7 +198,9 @@ def _make_folder(url: sqlalchemy.URL) -> None:
         try:
             Path(url.database).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{url.database}: {error.strerror}") from None
+            allowed = "a database in a folder that exists or can be made"
+            found = words(f"{url.database} ({error.strerror})")
+            raise InputError("storage", found, allowed) from None
 
 
 def _without_password(text: str, url: sqlalchemy.URL) -> str:

@@ -59,12 +59,3 @@ class CostCurve:
     def extrapolates(self, samples: float) -> bool:
         """Whether `samples` lies outside the measured sizes."""
         return not self.samples[0] <= samples <= self.samples[-1]
-
-    def scaled(self, factor: float) -> CostCurve:
-        """The same curve with all seconds multiplied by `factor`."""
-        return CostCurve(
-            samples=self.samples,
-            seconds=tuple(s * factor for s in self.seconds),
-            overhead_s=min(self.overhead_s * factor, self.seconds[0] * factor),
-            spread_s=None if self.spread_s is None else tuple(s * factor for s in self.spread_s),
-        )

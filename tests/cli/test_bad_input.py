@@ -342,3 +342,38 @@ def test_debug_shows_the_traceback(experiment_path):
     experiment_path.write_text("nonsense")
     with pytest.raises(InputError):
         main(["--debug", "search", str(experiment_path)])
+
+
+@pytest.mark.parametrize("flag", ["--output", "--study", "--storage"])
+def test_an_empty_text_is_not_taken_for_the_default(flag, experiment_path, capsys):
+    line = one_line(capsys, "search", experiment_path, flag, "")
+    assert f"{flag}: found ''" in line
+    assert not (experiment_path.parent / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "file/far/below"])
+def test_an_output_folder_that_cannot_be_made(place, experiment_path, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    line = one_line(capsys, "search", experiment_path, "--output", tmp_path / place)
+    assert str(tmp_path / place) in line
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_database_in_a_folder_that_cannot_be_made(experiment_path, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    url = f"sqlite:///{tmp_path}/file/study.db"
+    assert "storage: found" in one_line(capsys, "search", experiment_path, "--storage", url)
+    assert not (experiment_path.parent / "out").exists()
+
+
+@pytest.mark.parametrize("path", ["", "two\nlines.toml"])
+def test_odd_paths_are_told_in_one_line(path, capsys):
+    assert one_line(capsys, "search", path).startswith("autoplan: ")
+
+
+def test_profile_checks_its_place_first_and_makes_nothing(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "w.json"
+    assert str(out) in one_line(capsys, "profile", "nowhere:build", "--out", out)
+    one_line(capsys, "profile", "nowhere:build", "--out", tmp_path / "new" / "w.json")
+    assert not (tmp_path / "new").exists()

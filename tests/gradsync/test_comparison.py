@@ -36,7 +36,8 @@ def many_layers(line, seed=0, layers=12, **changes):
 
 def scaled(problem, alpha_factor, beta_factor):
     """The same gradients with the affine link off by factors."""
-    line = problem.costs[0].communicate.scaled(alpha_factor, beta_factor)
+    nominal = problem.costs[0].communicate
+    line = Affine(nominal.alpha_s * alpha_factor, nominal.s_per_element * beta_factor)
     return dataclasses.replace(problem, costs=(GroupCost(communicate=line),))
 
 

@@ -111,7 +111,3 @@ def test_table_by_hand():
 def test_tables_that_make_no_sense_are_refused(elements, seconds, field):
     with pytest.raises(InputError, match=f"^{field}: found"):
         Table(elements, seconds)
-
-
-def test_scaled_link():
-    assert Affine(2.0, 3.0).scaled(0.5, 2.0) == Affine(1.0, 6.0)

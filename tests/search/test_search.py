@@ -215,3 +215,18 @@ def test_the_incumbent_is_a_row_of_the_database(experiment):
     assert min(feasible) == result.prediction.step_s
     names = {t.user_attrs.get("proposed_by") for t in study.get_trials()}
     assert {"sweep", "polish"} <= names
+
+
+def test_a_database_that_fails_later_leaves_the_best_plan_and_says_where(experiment):
+    """The table is dropped under the running search, as by somebody else's mistake."""
+    database = experiment.output / "study.db"
+
+    def drop(progress):
+        if progress.trials == 5:
+            with sqlite3.connect(database) as connection:
+                connection.execute("drop table trials")
+
+    with pytest.raises(StorageError, match=r"the best plan so far takes .* saved as") as error:
+        search(experiment, on_progress=drop)
+    assert str(experiment.output / "best-plan.json") in str(error.value)
+    assert load_plan(experiment.output / "best-plan.json").num_layers == 8

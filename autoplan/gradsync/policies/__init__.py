@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from autoplan.errors import InputError, require
 from autoplan.gradsync.policies.base import Policy
 from autoplan.gradsync.policies.exact import Exact
@@ -18,7 +20,7 @@ from autoplan.gradsync.policies.thresholds import (
     PaddleDataParallel,
 )
 
-POLICIES: tuple[str, ...] = (
+PolicyName = Literal[
     "layerwise",
     "single",
     "threshold",
@@ -28,7 +30,8 @@ POLICIES: tuple[str, ...] = (
     "mgs",
     "mgs-corrected",
     "exact",
-)
+]
+POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 """Names that `policy_named` knows."""
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "MgsCorrected",
     "PaddleDataParallel",
     "Policy",
+    "PolicyName",
     "Single",
     "keep_limits",
     "policy_named",
