@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 from autoplan.cluster.collectives import GroupShape
 from autoplan.cluster.placement import place
 from autoplan.gradsync.costs import AllReduce
-from autoplan.gradsync.interval_table import finish_table
+from autoplan.gradsync.interval_table import FinishTimes
 from autoplan.pipeline.bounds import prefix
 from autoplan.pipeline.lanes import last_backward_starts
 from autoplan.pipeline.schedule import in_flight
 from autoplan.plan import RankOrder, Schedule
 from autoplan.predict import Predictor
+from autoplan.prediction import ROUNDING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_MOST_LAYERS = 600
-"""The tables take L^3 steps; beyond this, plans are scored one at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +52,27 @@ class BatchScorer:
         self._static_bytes_C = prefix(self.costs.static_bytes_L)
         self._stash_bytes_C = prefix(self.costs.stash_bytes_L)
         self._seconds = functools.lru_cache(maxsize=256)(self._prefix_seconds)
-        self._finish = functools.lru_cache(maxsize=256)(self._finish_table)
+        self._finish = functools.lru_cache(maxsize=256)(self._finish_times)
 
     @property
     def supported(self) -> bool:
-        """Whether exchanges cost the cheapest of straight lines, and the tables stay small."""
+        """Whether exchanges cost the cheapest of straight lines."""
         cluster = self.predictor.cluster
-        lines = not cluster.measured and cluster.device.fused_copy is None
-        return lines and self.costs.elements_L.size <= _MOST_LAYERS
+        return not cluster.measured and cluster.device.fused_copy is None
 
-    def score(self, bounds_KB: Ints, shape: BatchShape) -> tuple[Floats, Floats]:
+    def score(
+        self, bounds_KB: Ints, shape: BatchShape, *, buffers: bool = True
+    ) -> tuple[Floats, Floats]:
         """Step seconds and missing bytes of each partition.
 
-        Missing bytes are an upper bound: every gradient is taken to lie in a fused buffer where
-        it is exchanged.
+        Missing bytes are an upper bound with buffers: every gradient is taken to lie in a fused
+        buffer where it is exchanged. Without, both figures are lower bounds for any groups of the
+        gradients and, where the shape recomputes where needed, for any stages that recompute.
 
         Args:
             bounds_KB: the S + 1 bounds of each candidate, rising from 0 to L.
             shape: what they share; its replicas must divide the microbatch.
+            buffers: whether gradients that are exchanged lie in fused buffers.
         """
         samples = self.predictor.job.global_batch // shape.microbatches
         placement = place(self.predictor.cluster, shape.replicas, shape.rank_order)
@@ -85,9 +86,10 @@ class BatchScorer:
             per_replica = samples / replicas
             forward_C, backward_C = self._seconds(per_replica)
             forward, backward = forward_C[j] - forward_C[i], backward_C[j] - backward_C[i]
-            finish = self._finish(per_replica, placement.groups[s])[i, j]
+            finish = self._finish(per_replica, placement.groups[s]).at(i, j)
             held = in_flight(shape.schedule, s, num_stages, shape.microbatches)
-            again, missing = self._memory(i, j, per_replica, replicas, held, shape.recompute)
+            fused = buffers and replicas > 1
+            again, missing = self._memory(i, j, per_replica, fused, held, shape.recompute)
             forward_SK[s] = forward
             backward_SK[s] = backward + np.where(again, forward, 0.0)
             update = (self._elements_C[j] - self._elements_C[i]) * self._update_rate
@@ -102,24 +104,33 @@ class BatchScorer:
         )
         return (start_SK + after_SK).max(axis=0), missing_K
 
+    def compute_s(self, bounds_B: Ints, shape: BatchShape) -> Floats:
+        """Seconds of one microbatch's forward and backward on each stage of one partition."""
+        samples = self.predictor.job.global_batch // shape.microbatches
+        compute_S = np.empty(len(shape.replicas))
+        for s, replicas in enumerate(shape.replicas):
+            sums = self._seconds(samples / replicas)
+            compute_S[s] = sum(each[bounds_B[s + 1]] - each[bounds_B[s]] for each in sums)
+        return compute_S
+
     @property
     def _update_rate(self) -> float:
         return self.costs.optimizer_s_per_element
 
     def _memory(
-        self, i: Ints, j: Ints, samples: float, replicas: int, held: int, recompute: str
+        self, i: Ints, j: Ints, samples: float, buffers: bool, held: int, recompute: str
     ) -> tuple[NDArray[np.bool_], Floats]:
-        """Whether each stage [i, j) recomputes, and the bytes that it lacks at most."""
-        elements = self._elements_C[j] - self._elements_C[i]
-        fused = np.where((j - i > 1) & (replicas > 1), elements, 0.0)
+        """Whether each stage [i, j) recomputes, and the bytes that it lacks, like `score`."""
         static = self._static_bytes_C[j] - self._static_bytes_C[i]
-        static = static + fused * self.predictor.job.gradient_bytes_per_element
+        if buffers:
+            fused = np.where(j - i > 1, self._elements_C[j] - self._elements_C[i], 0.0)
+            static = static + fused * self.predictor.job.gradient_bytes_per_element
         activations = self._stash_bytes_C[j] - self._stash_bytes_C[i]
         received = self.costs.cut_bytes_C[i]
-        working = self._working_bytes_CC[i, j]
+        working = self._working_bytes(i, j)
         kept = static + (held * (received + activations) + working) * samples
         thrown = static + (held * received + working + activations) * samples
-        available = self.costs.available_bytes
+        available = self.costs.available_bytes * (1.0 if buffers else 1 + ROUNDING)
         again = np.full(len(i), recompute == "always")
         if recompute == "where-needed":
             again = kept > available
@@ -129,8 +140,8 @@ class BatchScorer:
         seconds = self.costs.layer_seconds(samples)
         return prefix(seconds.forward_s_L), prefix(seconds.backward_s_L)
 
-    def _finish_table(self, samples: float, shape: GroupShape) -> Floats:
-        """Seconds from the start of the last backward to the end of its gradients, C x C."""
+    def _finish_times(self, samples: float, shape: GroupShape) -> FinishTimes:
+        """Seconds from the start of the last backward to the end of its gradients."""
         backward_s_L = self.costs.layer_seconds(samples).backward_s_L
         pieces = np.zeros((1, 2))
         elements_L = np.zeros_like(self.costs.elements_L)
@@ -139,13 +150,28 @@ class BatchScorer:
             assert isinstance(exchange, AllReduce)
             pieces = np.array(exchange.collective.pieces) * (1.0, exchange.bytes_per_element)
             elements_L = self.costs.elements_L
-        return finish_table(backward_s_L, elements_L, pieces)
+        return FinishTimes(backward_s_L, elements_L, pieces)
+
+    def _working_bytes(self, i: Ints, j: Ints) -> Floats:
+        """The largest working set per sample of the layers [i, j)."""
+        level = self._levels[j - i]
+        largest: Floats = np.maximum(
+            self._largest[level, i], self._largest[level, j - (1 << level)]
+        )
+        return largest
 
     @functools.cached_property
-    def _working_bytes_CC(self) -> Floats:
-        """The largest working set per sample of the layers [i, j)."""
-        layers = self.costs.working_bytes_L
-        table = np.zeros((layers.size + 1, layers.size + 1))
-        for i in range(layers.size):
-            table[i, i + 1 :] = np.maximum.accumulate(layers[i:])
-        return table
+    def _levels(self) -> Ints:
+        """The largest power of two that fits into so many layers, as its exponent."""
+        sizes = np.arange(1, self.costs.elements_L.size + 1)
+        return np.concatenate([[0], np.frexp(sizes)[1] - 1]).astype(np.int64)
+
+    @functools.cached_property
+    def _largest(self) -> Floats:
+        """Row n: the largest working set among the 2^n layers from each on."""
+        rows = [self.costs.working_bytes_L.astype(np.float64)]
+        while (half := 1 << (len(rows) - 1)) * 2 <= rows[0].size:
+            row = rows[-1].copy()
+            row[: row.size - half] = np.maximum(row[: row.size - half], row[half:])
+            rows.append(row)
+        return np.stack(rows)

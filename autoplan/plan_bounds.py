@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from autoplan.gradsync import GroupCost
 from autoplan.gradsync.costs import ElementCost
 from autoplan.gradsync.problem import Cost
 from autoplan.job import Job
+from autoplan.large_problem import large_problem
+from autoplan.lineup_bounds import Certificate, LineupBounds, OpenSplit
+from autoplan.lineup_terms import LineupTerms
 from autoplan.pipeline.bounds import Bound, BoundProblem, prefix, step_bound
 from autoplan.pipeline.certificate import (
     GPIPE,
@@ -26,15 +30,25 @@ from autoplan.pipeline.certificate import (
     StageTerms,
     certify,
 )
+from autoplan.pipeline.large_bounds import LargeBound, least_of_closer_s
 from autoplan.plan import RANK_ORDERS, SCHEDULES, RankOrder, Schedule
+from autoplan.prediction import ROUNDING
 from autoplan.stage_costs import StageCosts
 
 Floats = NDArray[np.float64]
 _PRECISION = 1e-4
+_FEW_LINEUPS = 1000
+"""Ways to hand the devices out, of which 8 devices have fewer."""
 _EFFORT = 150_000_000
 """Stages that a certificate may look at: about two seconds."""
 _MOST_TERMS = 30_000_000
 """Numbers in all tables of updates per interval of layers; larger models keep the quick bound."""
+_MOST_QUICK_STEPS = 50_000_000_000
+"""Steps of the quick bounds for all numbers of microbatches, about a minute; larger problems get
+the bound of `pipeline.large_bounds`."""
+_MOST_PATHS = 3_000_000
+"""Layers times choices of replicas for which large problems get their closer bound: some seconds
+for each million."""
 _MOST_LAYERS = 2100
 """Layers up to which the link's seconds are kept for every stage; beyond, the bound leaves them
 out."""
@@ -62,6 +76,8 @@ class PlanDomain:
     """Whether stages may keep their stash."""
     may_recompute: bool = True
     """Whether stages may recompute it."""
+    devices: int | None = None
+    """The most devices that a plan uses; by default all there are."""
 
     @classmethod
     def everything(cls, num_layers: int, cluster: Cluster, job: Job) -> PlanDomain:
@@ -84,31 +100,73 @@ class PlanBounds:
         """Keeps the inputs; nothing is computed yet."""
         self.costs, self.domain = costs, domain
         self.cluster, self.job = costs.cluster, costs.job
+        self.devices = domain.devices or costs.cluster.num_devices
         self._last_s = functools.lru_cache(maxsize=256)(self._last_seconds)
         self._link_table = functools.lru_cache(maxsize=64)(self._link_seconds)
+        self._large = functools.lru_cache(maxsize=2)(self._large_bound)
+        self._closer_s = functools.lru_cache(maxsize=None)(lambda m: self._large(m).closer_s)
         self.quick = functools.lru_cache(maxsize=None)(self._quick)
-        self.certified_s = functools.lru_cache(maxsize=64)(self._certified_s)
+        self.certificate = functools.lru_cache(maxsize=64)(self._certificate)
 
     @property
     def quick_s(self) -> float:
         """A bound in seconds that takes one pass per number of microbatches."""
-        return min(self.quick(m).step_s for m in self.domain.microbatches)
+        splits = self.domain.microbatches
+        least_s = min(self.quick(m).step_s for m in splits)
+        # Where nothing fits in memory the bound is one on plans that do not fit.
+        return least_s if least_s < math.inf else min(self._large(m).regardless_s for m in splits)
 
-    def _certified_s(self, reached_s: float) -> float:
+    def certified_s(self, reached_s: float) -> float:
         """A tighter bound in seconds, given a step time that some plan of the domain reaches.
 
         The same inputs give the same bound on every machine.
         """
+        return self.certificate(reached_s).bound_s
+
+    def _certificate(self, reached_s: float) -> Certificate:
+        """That bound, and where plans that take less can only be."""
         low_s = self.quick_s
+        if self.large:
+            quick_s = {m: self.quick(m).step_s for m in self.domain.microbatches}
+            choices = max(len(self._replicas(m)) for m in quick_s)
+            most = max(1, _MOST_PATHS // (choices * self.costs.elements_L.size))
+            closer_s = least_of_closer_s(quick_s, self._closer_s, reached_s, most)
+            return Certificate(bound_s=max(low_s, closer_s))
         splits = [m for m in self.domain.microbatches if self.quick(m).step_s < reached_s]
-        rows = max((len(self._replicas(m)) for m in splits), default=0)
+        if not splits or not math.isfinite(reached_s):
+            return Certificate(bound_s=low_s)
+        splits.sort(key=lambda m: self.quick(m).step_s)
+        found = self._lineups.certify([self._open_split(m) for m in splits], reached_s, _PRECISION)
+        if found is not None:
+            return dataclasses.replace(found, bound_s=max(low_s, found.bound_s))
+        rows = max(len(self._replicas(m)) for m in splits)
         cuts = self.costs.elements_L.size + 1
         large = cuts > _MOST_LAYERS or 2 * rows * cuts**2 * len(splits) > _MOST_TERMS
-        if not splits or large or not math.isfinite(reached_s):
-            return low_s
-        splits.sort(key=lambda m: self.quick(m).step_s)
-        every = [self._terms(m) for m in splits]
-        return certify(every, self._space(), low_s, reached_s, precision=_PRECISION, effort=_EFFORT)
+        if large:
+            return Certificate(bound_s=low_s)
+        terms, space = [self._terms(m) for m in splits], self._space()
+        bound_s = certify(terms, space, low_s, reached_s, precision=_PRECISION, effort=_EFFORT)
+        return Certificate(bound_s=bound_s)
+
+    @property
+    def certifies_quickly(self) -> bool:
+        """Whether a certificate takes tenths of a second rather than seconds."""
+        return not self.large and self._lineups.terms.num_lineups <= _FEW_LINEUPS
+
+    @functools.cached_property
+    def _lineups(self) -> LineupBounds:
+        """Bounds over every way to hand the devices out, for when they are few."""
+        replicas = {r for m in self.domain.microbatches for r in self._replicas(m)}
+        space, densities = self._space(), self.domain.densities
+        return LineupBounds(LineupTerms(self.costs, space, sorted(replicas), densities))
+
+    def _open_split(self, microbatches: int) -> OpenSplit:
+        """A number of microbatches in their words."""
+        return OpenSplit(
+            microbatches=microbatches,
+            replicas=tuple(self._replicas(microbatches)),
+            low_s=self.quick(microbatches).step_s,
+        )
 
     def _space(self) -> CertificateSpace:
         """The domain in the certificate's words."""
@@ -117,9 +175,9 @@ class PlanBounds:
             rank_orders=tuple(
                 {"replica": REPLICA, "stage": STAGE}[order] for order in self.domain.rank_orders
             ),
-            devices=self.cluster.num_devices,
+            devices=self.devices,
             devices_per_node=self.cluster.devices_per_node,
-            available_bytes=self.costs.available_bytes,
+            available_bytes=self.costs.available_bytes * (1 + ROUNDING),
             may_keep=self.domain.may_keep,
             may_recompute=self.domain.may_recompute,
             schedules=tuple(
@@ -130,14 +188,37 @@ class PlanBounds:
     def _replicas(self, microbatches: int) -> list[int]:
         """Replicas that stages may have with so many microbatches; 1 where none divides."""
         samples = self.job.global_batch // microbatches
-        limit = min(self.cluster.num_devices, samples)
+        limit = min(self.devices, samples)
         return [r for r in self.domain.replicas_for(samples) if r <= limit] or [1]
 
     def _quick(self, microbatches: int) -> Bound:
         """The bound over all partitions for one number of microbatches."""
-        return step_bound(self._problem(microbatches))
+        if self.large:
+            return self._large(microbatches).quick
+        return step_bound(self.problem(microbatches))
 
-    def _problem(self, microbatches: int) -> BoundProblem:
+    @functools.cached_property
+    def large(self) -> bool:
+        """Whether the quick bound is the coarser one for long chains on many devices."""
+        rows = sum(len(self._replicas(m)) for m in self.domain.microbatches)
+        return rows * self.costs.elements_L.size**2 * self.devices / 2 > _MOST_QUICK_STEPS
+
+    def _large_bound(self, microbatches: int) -> LargeBound:
+        """The bounds of a large problem for one number of microbatches."""
+        replicas = self._replicas(microbatches)
+        problem = large_problem(
+            self.costs,
+            replicas,
+            self._least_receive_s(replicas, self.job.global_batch // microbatches),
+            lambda count: self._possible_costs(count, 1),
+            microbatches=microbatches,
+            devices=self.devices,
+            may_recompute=self.domain.may_recompute,
+            may_alternate=self.domain.schedules != ("gpipe",),
+        )
+        return LargeBound(problem)
+
+    def problem(self, microbatches: int) -> BoundProblem:
         """The least costs of layers, cuts and exchanges for one number of microbatches."""
         samples = self.job.global_batch // microbatches
         replicas = self._replicas(microbatches)
@@ -149,13 +230,13 @@ class PlanBounds:
             receive_s_RC=self._least_receive_s(replicas, samples),
             elements_L=self.costs.elements_L,
             last_s_RL=np.stack([self._last_s(r, 1) for r in replicas]),
-            link_s_RCC=self._link_s(replicas, 1),
+            link_s_RCC=self.link_s(replicas, 1),
             optimizer_s_per_element=self.costs.optimizer_s_per_element,
             microbatches=microbatches,
-            devices=self.cluster.num_devices,
+            devices=self.devices,
         )
 
-    def _link_s(self, replicas: list[int], nodes: int) -> Floats | None:
+    def link_s(self, replicas: list[int], nodes: int) -> Floats | None:
         """The tables of several numbers of replicas, or None where the model is too large."""
         if self.costs.elements_L.size > _MOST_LAYERS:
             return None
@@ -163,17 +244,17 @@ class PlanBounds:
 
     def _terms(self, microbatches: int) -> StageTerms:
         """The same per stage, with what lies across nodes apart."""
-        problem = self._problem(microbatches)
+        problem = self.problem(microbatches)
         samples = self.job.global_batch // microbatches
         replicas = list(problem.replicas_R)
         samples_R = samples / np.array(replicas)
         far_last_s_RL = np.stack([self._last_s(r, 2) for r in replicas])
-        far_link_s_RCC = self._link_s(replicas, 2)
+        far_link_s_RCC = self.link_s(replicas, 2)
         assert problem.link_s_RCC is not None
         assert far_link_s_RCC is not None
         both_RL = problem.forward_s_RL + problem.backward_s_RL
         after_NC = []
-        for limit in range(self.cluster.num_devices + 1):
+        for limit in range(self.devices + 1):
             allowed = np.array(replicas)[:, None] <= limit
             least_L = np.where(allowed, both_RL, np.inf).min(axis=0)
             after_NC.append(np.concatenate([np.cumsum(least_L[::-1])[::-1], [0.0]]))
@@ -292,8 +373,9 @@ def _least_forward_share(problem: BoundProblem) -> float:
 def _updates(problem: BoundProblem, last_s_RL: Floats, link_s_RCC: Floats) -> Floats:
     """Least seconds from the end of compute to the end of the update of every stage [i, j).
 
-    The first layer's gradient is ready only when compute ends; and no exchange starts before the
-    last layer's gradient is ready, so what does not fit beside the rest is exposed.
+    The first layer's gradient is ready only when compute ends; and no exchange of any layer or
+    those before it starts before that layer's gradient is ready, so what does not fit beside the
+    rest is exposed.
     """
     elements_C = prefix(problem.elements_L)
     elements_CC = np.maximum(elements_C[None, :] - elements_C[:, None], 0.0)
@@ -305,6 +387,7 @@ def _updates(problem: BoundProblem, last_s_RL: Floats, link_s_RCC: Floats) -> Fl
         beside_s_CC = np.zeros_like(elements_CC)
         beside_s_CC[:, 1:] = np.maximum(backward_s_C[None, :-1] - backward_s_C[:, None], 0.0)
         exposed_CC = np.maximum(np.append(last_s_L, 0.0)[:, None], link_s_CC - beside_s_CC)
+        exposed_CC = np.maximum.accumulate(np.triu(exposed_CC), axis=1)
         tables.append(exposed_CC + elements_CC * problem.optimizer_s_per_element)
     return np.stack(tables)
 

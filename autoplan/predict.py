@@ -26,6 +26,12 @@ class Score:
     """What a search needs to know of a plan."""
 
     step_s: float
+    max_load_s: float
+    """Seconds per step that the busiest stage works (`StagePrediction.load_s`)."""
+    num_devices: int
+    """Devices that the plan uses."""
+    peak_bytes: float
+    """Memory that the fullest stage needs on each of its devices."""
     missing_bytes: float
     keeps_limits: bool = True
     """Whether its gradient groups keep to the limits that were asked for."""
@@ -64,8 +70,14 @@ class Predictor:
     def score(self, plan: Plan) -> Score:
         """Step time and missing memory of a valid plan; raises InputError if it does not fit."""
         run = self._run(plan)
-        missing = max(memory.missing_bytes for memory in self._memories(plan, run))
-        return Score(step_s=max(run.stage_end_s), missing_bytes=missing)
+        memories = self._memories(plan, run)
+        return Score(
+            step_s=max(run.stage_end_s),
+            max_load_s=max(_load_s(plan, run, s) for s in range(len(plan.stages))),
+            num_devices=plan.num_devices,
+            peak_bytes=max(memory.total_bytes for memory in memories),
+            missing_bytes=max(memory.missing_bytes for memory in memories),
+        )
 
     def timeline(self, plan: Plan) -> tuple[Timeline, tuple[Exchanges, ...]]:
         """Every forward and backward of a plan, and each stage's gradient exchanges.
@@ -87,8 +99,13 @@ class Predictor:
         )
         return timeline, run.exchanges
 
-    def predict(self, plan: Plan) -> Prediction:
+    def predict(self, plan: Plan, lower_bound_s: float | None = None) -> Prediction:
         """The plan's step, broken down.
+
+        Args:
+            plan: what to predict.
+            lower_bound_s: a bound on the steps of all plans, where one is known; a tight one takes
+                seconds to compute.
 
         Raises:
             InputError: the plan is for another model, needs more devices than there are, the batch
@@ -103,7 +120,9 @@ class Predictor:
         )
         return Prediction(
             step_s=step_s,
-            lower_bound_s=self.bounds.certified_s(step_s),
+            lower_bound_s=(
+                self.bounds.certified_s(step_s) if lower_bound_s is None else lower_bound_s
+            ),
             samples_per_s=self.job.global_batch / step_s if step_s > 0 else math.inf,
             stages=stages,
             notes=self._notes(plan, run),
@@ -180,6 +199,7 @@ class Predictor:
             sparsification_s=exchange.sparsify_s,
             exposed_communication_s=exposed,
             optimizer_s=run.update_s[s],
+            load_s=_load_s(plan, run, s),
             bubble_s=max(0.0, step_s - compute - exchange.sparsify_s - exposed - run.update_s[s]),
             memory=memory,
         )
@@ -200,7 +220,24 @@ class Predictor:
                 "the optimizer's update counts as 0 s: the device states no memory bandwidth, the "
                 "job no optimizer_s_per_element"
             )
+        if self.bounds.large:
+            notes.append(
+                "the lower bound is the one for long chains on many devices: it knows stages by "
+                "their work, memory and update, and leaves transfers between other stages out"
+            )
         return tuple(notes)
+
+
+def _load_s(plan: Plan, run: _Run, s: int) -> float:
+    """Seconds that a stage computes, sends, receives and exchanges in a step, summed up."""
+    forward, backward = run.compute_s[s]
+    before = run.send_s[s - 1] if s > 0 else 0.0
+    after = run.send_s[s] if s < len(run.send_s) else 0.0
+    exchange = run.exchanges[s]
+    exchanged = exchange.sparsify_s + sum(end - start for start, end, _ in exchange.spans)
+    # Activations go forward and gradients of their size come back over both cuts.
+    steady = plan.microbatches * (forward + backward + 2 * (before + after))
+    return steady + exchanged + run.update_s[s]
 
 
 def _last_backward_s(

@@ -64,6 +64,10 @@ class StagePrediction:
     exposed_communication_s: float
     """From the end of compute to the end of the last gradient group."""
     optimizer_s: float
+    load_s: float
+    """What the stage is busy with in a step where none of it overlaps: all forwards and backwards,
+    transfers in and out, gradient exchanges, the update. The largest of all stages is the time per
+    step of a pipeline that never drains (the objective of Piper and dnn-partitioning)."""
     bubble_s: float
     """The rest of the step: waiting."""
     memory: Memory
@@ -89,6 +93,21 @@ class Prediction:
             return math.inf
         gap = self.step_s / self.lower_bound_s - 1
         return 0.0 if abs(gap) < ROUNDING else gap
+
+    @property
+    def max_load_s(self) -> float:
+        """The load of the busiest stage."""
+        return max(stage.load_s for stage in self.stages)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that the plan uses."""
+        return sum(stage.replicas for stage in self.stages)
+
+    @property
+    def peak_bytes(self) -> float:
+        """Memory that the fullest stage needs on each of its devices."""
+        return max(stage.memory.total_bytes for stage in self.stages)
 
     @property
     def missing_bytes(self) -> float:

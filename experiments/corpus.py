@@ -5,8 +5,10 @@
 corpus.toml lists the cases. Each is searched in a process of its own, so that a crash or a peak of
 memory belongs to one case. A row has the step of the plan, the certified bound, and how many times
 as long as the plan the defaults and the splitters of frameworks take at their best ("-" where none
-of their plans fits; validation/splitters.py). A case is infeasible where nothing that was tried
-fits; one whose search found nothing although a splitter's plan fits counts as worse.
+of their plans fits; validation/splitters.py), and so does the best plan that other planners made
+for the same file (validation/peer_plans.py; the summary counts the plans that have a counterpart,
+and the others by reason). A case is infeasible where nothing that was tried fits; one whose search
+found nothing although one of these plans fits counts as worse.
 
 Exit codes: 0; 1 if a plan is worse than what it is compared with, or a case failed; 2 for bad
 input, published files that are absent included (--only gpt needs none).
@@ -24,12 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.peer_plans import Rescored, rescored
 from validation.splitters import best_steps
 
 from autoplan import search
@@ -42,10 +46,11 @@ from autoplan.report import quantities
 from autoplan.search.experiment import Budget, Experiment
 from autoplan.search.proposal import Proposer
 from autoplan.search.space import load_space
-from autoplan.workload import ReadOptions, load_workload
+from autoplan.workload import ReadOptions, Workload, load_workload
 
 EXPERIMENTS = Path(__file__).resolve().parent
 CORPUS = EXPERIMENTS / "corpus.toml"
+SHARED = EXPERIMENTS.parents[1] / "shared"
 COLUMNS = {
     "uniform-layers": "uniform",
     "balanced-compute": "compute",
@@ -53,6 +58,7 @@ COLUMNS = {
     "data-parallel": "data-par.",
     "deepspeed-balanced": "deepspeed",
     "paddle-uniform": "paddle",
+    "other-planners": "planners",
 }
 """What a plan is compared with, and its column's head."""
 ROUNDING = 1e-9
@@ -130,16 +136,28 @@ def cases_of(corpus: Corpus, only: str) -> list[Case]:
     return found
 
 
+def parts_of(corpus: Corpus, case: Case) -> dict[str, Any]:
+    """What a case consists of, by the names of an experiment's parts."""
+    entry = case.workload
+    batch, optimizer = case.global_batch, entry.optimizer
+    return {
+        "workload": load_workload(
+            EXPERIMENTS / entry.path, ReadOptions(batch_size=entry.batch_size)
+        ),
+        "cluster": load_cluster(EXPERIMENTS / case.cluster_path),
+        "job": Job(global_batch=batch, optimizer=optimizer, precision=entry.precision),
+        "space": load_space(corpus.space, EXPERIMENTS, str(CORPUS), "space"),
+    }
+
+
 def search_here(corpus: Corpus, case: Case, seconds: float) -> dict[str, Any]:
     """Searches one case in this process; the rest of its row."""
-    entry = case.workload
-    workload = load_workload(EXPERIMENTS / entry.path, ReadOptions(batch_size=entry.batch_size))
-    cluster = load_cluster(EXPERIMENTS / case.cluster_path)
-    job = Job(global_batch=case.global_batch, optimizer=entry.optimizer, precision=entry.precision)
-    space = load_space(corpus.space, EXPERIMENTS, str(CORPUS), "space")
-    parts: dict[str, Any] = {"workload": workload, "cluster": cluster, "job": job, "space": space}
+    parts = parts_of(corpus, case)
     budget = Budget(trials=corpus.trials, seconds=seconds)
-    row: dict[str, Any] = {"layers": len(workload.layers), "devices": cluster.num_devices}
+    row: dict[str, Any] = {
+        "layers": len(parts["workload"].layers),
+        "devices": parts["cluster"].num_devices,
+    }
     with tempfile.TemporaryDirectory(prefix="autoplan-corpus-") as folder:
         experiment = Experiment(name="corpus", budget=budget, output=Path(folder), **parts)
         started_s = time.monotonic()
@@ -149,13 +167,24 @@ def search_here(corpus: Corpus, case: Case, seconds: float) -> dict[str, Any]:
             row |= {"status": "infeasible", "error": str(error), "steps_s": {}}
         row["search_s"] = time.monotonic() - started_s
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    row["steps_s"] |= best_steps(Proposer(**parts))
+    proposer = Proposer(**parts)
+    row["steps_s"] |= best_steps(proposer)
+    planners = rescored_planners(case, proposer, parts["workload"])
+    row["planners"] = None if planners is None else asdict(planners)
+    row["steps_s"]["other-planners"] = None if planners is None else planners.step_s
     limit_s = row.get("step_s", float("inf")) * (1 - ROUNDING)
     known = {name: step_s for name, step_s in row["steps_s"].items() if step_s is not None}
     row["worse_than"] = [name for name, step_s in known.items() if step_s < limit_s]
     if row["status"] == "infeasible" and row["worse_than"]:
         row["status"] = "found nothing"
     return row
+
+
+def rescored_planners(case: Case, proposer: Proposer, workload: Workload) -> Rescored | None:
+    """The best of what other planners made for the case's file, None where nothing is known."""
+    if not (SHARED / "facts" / "reference").is_dir():
+        return None
+    return rescored(proposer, workload, EXPERIMENTS / case.workload.path, SHARED)
 
 
 def outcome(result: Any) -> dict[str, Any]:
@@ -229,6 +258,11 @@ def summary_of(rows: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]
     gaps = sorted(row["gap"] for row in planned)
     tenths = statistics.quantiles(gaps, n=10, method="inclusive") if len(gaps) > 1 else gaps
 
+    planners = [row["planners"] for row in rows if row.get("planners")]
+    skipped: Counter[str] = Counter()
+    for found in planners:
+        skipped.update(found["skipped"])
+
     def names(found: Iterable[dict[str, Any]]) -> list[str]:
         return [row["case"] for row in found]
 
@@ -239,11 +273,13 @@ def summary_of(rows: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]
         "p90_gap": tenths[-1] if gaps else None,
         "max_gap": gaps[-1] if gaps else None,
         "proven_optima": gaps.count(0),
-        "worse_than_a_splitter": names(row for row in rows if row["worse_than"]),
+        "worse_than_others": names(row for row in rows if row["worse_than"]),
         **{
             status.replace(" ", "_"): names(row for row in rows if row["status"] == status)
             for status in ("infeasible", "found nothing", "failed")
         },
+        "other_plans_compared": sum(found["compared"] for found in planners),
+        "other_plans_left_out": [f"{reason}: {count};" for reason, count in skipped.most_common()],
         "gap_above_5_percent": names(row for row in planned if row["gap"] > LARGE_GAP),
         "over_time": names(row for row in rows if row.get("search_s", 0) > seconds + OVERRUN_S),
         "over_memory": names(row for row in rows if row.get("peak_bytes", 0) > OVERRUN_BYTES),
@@ -269,7 +305,7 @@ def run_all(cases: Sequence[Case], seconds: float, jobs: int, out: Path | None) 
         print(f"{name:22} {f'{value:.2%}' if isinstance(value, float) else shown}")
     if out is not None:
         write_atomic(out, pretty_json({"summary": summary, "rows": rows}))
-    return 1 if summary["worse_than_a_splitter"] or summary["failed"] else 0
+    return 1 if summary["worse_than_others"] or summary["failed"] else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -47,6 +47,7 @@ optimizer = "momentum"
 [budget]
 trials = 30
 seconds = 60
+exhaustive_plans = 0  # so small a space would leave nothing to propose
 """
 
 

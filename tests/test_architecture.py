@@ -16,6 +16,7 @@ HEAVY = {"ray", "optuna", "paddle", "torch", "sqlalchemy", "rich"}
 
 CORE = {
     "errors",
+    "redaction",
     "compiled",
     "interpolation",
     "documents",
@@ -27,7 +28,13 @@ CORE = {
     "gradsync",
     "prediction",
     "stage_costs",
+    "large_problem",
+    "lineup_terms",
+    "lineup_bounds",
     "plan_bounds",
+    "stage_loads",
+    "load_bounds",
+    "device_time_bounds",
     "predict",
     "batch_scores",
 }
@@ -35,14 +42,22 @@ CORE = {
 # A module imports its own package and what stands on lines above its own, never its own line's
 # other packages: DESIGN section 1, in the finest order there is.
 ORDER = [
-    ["errors", "compiled", "interpolation"],
+    ["errors", "redaction", "compiled", "interpolation"],
     ["documents"],
     ["workload", "cluster", "job", "plan"],
-    ["costmodel", "pipeline", "gradsync", "prediction"],
+    ["pipeline", "gradsync", "prediction"],
+    ["costmodel"],
     ["stage_costs"],
+    ["large_problem"],
+    ["lineup_terms"],
+    ["lineup_bounds"],
     ["plan_bounds"],
+    ["stage_loads"],
+    ["load_bounds"],
+    ["device_time_bounds"],
     ["predict"],
     ["batch_scores"],
+    ["storage"],
     ["search"],
     ["execute"],
     ["results"],

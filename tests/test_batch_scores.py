@@ -5,12 +5,20 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from builders import random_cluster, random_job, random_workload
+from builders import cluster, layer, random_cluster, random_job, random_workload, workload
 
+from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
-from autoplan.gradsync import GroupCost, GroupingProblem, group_problem, policy_named
+from autoplan.gradsync import (
+    GroupCost,
+    GroupingProblem,
+    group_problem,
+    interval_table,
+    policy_named,
+)
 from autoplan.gradsync.costs import Affine
-from autoplan.gradsync.interval_table import finish_table
+from autoplan.gradsync.interval_table import FinishTimes, _finish_times, finish_table
+from autoplan.pipeline.partition import uniform_bounds
 from autoplan.plan import RANK_ORDERS, SCHEDULES
 from autoplan.plan_bounds import divisors
 from autoplan.predict import Predictor
@@ -91,6 +99,60 @@ def test_every_interval_of_the_table_is_the_exact_grouping_of_that_stage():
                 )
                 exact_s = group_problem(problem, policy_named("exact")).finish_s
                 assert table[i, j] == pytest.approx(exact_s, rel=1e-12, abs=1e-12)
+
+
+def test_pieces_worked_out_one_by_one_equal_the_table():
+    rng = np.random.default_rng(24)
+    for _ in range(60):
+        layers = int(rng.integers(1, 30))
+        backward = rng.random(layers) * rng.integers(0, 2, layers)
+        elements = 10 * rng.random(layers) * rng.integers(0, 2, layers)
+        lines = rng.random((int(rng.integers(1, 4)), 2)) / (1, 4)
+        table = finish_table(backward, elements, lines)
+        first, end = np.triu_indices(layers + 1, 1)
+        times = _finish_times(backward, elements, lines, first, end)
+        assert times == pytest.approx(table[first, end], rel=1e-12, abs=1e-12)
+
+
+def test_asking_for_stages_of_a_long_model_gives_what_the_kernel_finds(monkeypatch):
+    rng = np.random.default_rng(25)
+    inputs = rng.random(20), rng.random(20), np.array([[0.1, 0.5]])
+    short = FinishTimes(*inputs)
+    monkeypatch.setattr(interval_table, "_TABLE_LAYERS", 10)
+    monkeypatch.setattr(interval_table, "_MOST_KEPT", 8)
+    long = FinishTimes(*inputs)
+    for _ in range(10):
+        first = rng.integers(0, 19, 12)
+        end = np.minimum(first + rng.integers(1, 9, 12), 20)
+        assert long.at(first, end) == pytest.approx(short.at(first, end), rel=1e-12)
+
+
+def even_layout(num_layers, num_stages, microbatches=4):
+    return Layout(
+        bounds=uniform_bounds(num_layers, num_stages),
+        replicas=(1,) * num_stages,
+        microbatches=microbatches,
+        schedule="1f1b",
+        rank_order="replica",
+        recompute="never",
+        policy="exact",
+        cap_bytes=1.0,
+    )
+
+
+def test_a_deep_pipeline_is_improved_where_it_is_busiest_and_the_deepest_is_left():
+    layers = [layer(1.0, 2.0) for _ in range(700)]
+    layers[300] = layer(40.0, 80.0)
+    predictor = Predictor(workload(layers), cluster(devices_per_node=600), Job(global_batch=4))
+    batch = BatchScorer(predictor)
+    start = even_layout(700, 70)
+    before_s = predictor.score(assemble(start, predictor, SPACE)).step_s
+    climbed = climb_cuts(start, batch)
+    assert climbed.step_s < 0.97 * before_s
+    after_s = predictor.score(assemble(climbed.layout, predictor, SPACE)).step_s
+    assert climbed.step_s == pytest.approx(after_s, rel=1e-9)
+    deepest = even_layout(700, 600)
+    assert climb_cuts(deepest, batch).layout == deepest
 
 
 def test_one_line_is_an_affine_cost():

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from autoplan.cli.arguments import positive_number, some_text, whole_number
+from autoplan.cli.arguments import add_storage_options, positive_number, some_text, whole_number
+from autoplan.cli.verify import add_run_options, record, require_runnable, show, verified
+from autoplan.search.objective import OBJECTIVES
+
+if TYPE_CHECKING:
+    from autoplan.execute.verify import Verification
+    from autoplan.search.experiment import Experiment
+    from autoplan.storage.url import Storage
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,20 +28,26 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="what to plan")
     parser.add_argument("--trials", type=whole_number(1), help="proposals in the study, in all")
     parser.add_argument("--seconds", type=positive_number, help="wall-clock seconds of this run")
-    parser.add_argument("--seed", type=whole_number(0), help="seed of the sampler")
     parser.add_argument(
-        "--storage",
-        type=some_text,
-        metavar="URL",
-        help="database (SQLAlchemy URL); default: $AUTOPLAN_STORAGE, else a SQLite file in the "
-        "output folder",
+        "--objective",
+        choices=OBJECTIVES,
+        help="what to minimise (throughput: maximise); default: the experiment's, else step_time",
     )
+    parser.add_argument("--seed", type=whole_number(0), help="seed of the sampler")
+    add_storage_options(parser)
     parser.add_argument(
         "--study", type=some_text, metavar="NAME", help="study; default: the experiment's name"
     )
     parser.add_argument(
         "--output", type=some_text, metavar="DIR", help="folder for the plan and the database"
     )
+    parser.add_argument(
+        "--verify",
+        type=whole_number(1),
+        metavar="K",
+        help="then run the K best plans and the default plan for real",
+    )
+    add_run_options(parser.add_argument_group("real runs, with --verify"))
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
 
@@ -44,13 +57,17 @@ def run(arguments: argparse.Namespace) -> int:
     from autoplan.documents import pretty_json
     from autoplan.report.console import console
     from autoplan.report.progress import ProgressLine
-    from autoplan.report.tables import show_result
+    from autoplan.report.search_tables import show_result
     from autoplan.search.experiment import load_experiment
     from autoplan.search.run import search
 
     experiment = load_experiment(arguments.experiment)
     if arguments.output:
         experiment = dataclasses.replace(experiment, output=Path(arguments.output))
+    if arguments.objective:
+        experiment = dataclasses.replace(experiment, objective=arguments.objective)
+    if arguments.verify is not None:
+        require_runnable(experiment, arguments)
     given = {name: getattr(arguments, name) for name in ("trials", "seconds", "seed")}
     changes = {name: value for name, value in given.items() if value is not None}
     budget = dataclasses.replace(experiment.budget, **changes)
@@ -58,12 +75,42 @@ def run(arguments: argparse.Namespace) -> int:
         result = search(
             experiment,
             budget=budget,
-            storage=arguments.storage or os.environ.get("AUTOPLAN_STORAGE"),
+            storage=_storage(arguments),
             study=arguments.study,
             on_progress=progress,
         )
-    if arguments.json:
-        print(pretty_json(result.to_document()), end="")
-    else:
+    interrupted = result.stopped_by == "interrupted"
+    if not arguments.json:
         show_result(result, console())
-    return 130 if result.stopped_by == "interrupted" else 0
+    verification = None if interrupted else _verified(experiment, arguments)
+    if arguments.json:
+        document = result.to_document()
+        if verification is not None:
+            document |= {"verification": verification.to_document()}
+        print(pretty_json(document), end="")
+    elif verification is not None:
+        print()
+        show(verification)
+    if verification is not None:
+        record(verification, experiment, _storage(arguments), arguments.study)
+    if interrupted:
+        return 130
+    return int(verification is not None and verification.best is None)
+
+
+def _storage(arguments: argparse.Namespace) -> Storage | None:
+    """The database that was chosen; None for the default."""
+    from autoplan.storage.url import given_storage
+
+    return given_storage(arguments.storage, arguments.storage_file)
+
+
+def _verified(experiment: Experiment, arguments: argparse.Namespace) -> Verification | None:
+    """Runs the best plans for real, if that was asked for."""
+    from autoplan.search.study_plans import best_plans
+
+    if arguments.verify is None:
+        return None
+    storage, study = _storage(arguments), arguments.study
+    plans = best_plans(experiment, arguments.verify, storage=storage, study=study)
+    return verified(experiment, plans, arguments)

@@ -65,6 +65,7 @@ def place(
     )
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def _transfer(
     cluster: Cluster, senders: tuple[int, ...], receivers: tuple[int, ...]
 ) -> TransferCost:
@@ -73,7 +74,7 @@ def _transfer(
     messages: Counter[tuple[str, int]] = Counter()
     busy: defaultdict[tuple[str, int], float] = defaultdict(float)
     alpha = 0.0
-    for i, j, share in _shared_samples(len(senders), len(receivers)):
+    for i, j, share in shared_samples(len(senders), len(receivers)):
         source, target = senders[i], receivers[j]
         link = cluster.intra_node
         if source // per_node != target // per_node and cluster.inter_node is not None:
@@ -88,8 +89,8 @@ def _transfer(
     return TransferCost(alpha_s=alpha * max(messages.values()), s_per_byte=max(busy.values()))
 
 
-def _shared_samples(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
-    """Pairs (sender, receiver) and the share of the microbatch that goes between them."""
+def shared_samples(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
+    """Pairs (sender, receiver) and the share of the microbatch that goes between them, in order."""
     i = j = 0
     done = 0
     total = senders * receivers

@@ -252,16 +252,22 @@ def reachable(  # pragma: no cover - runs compiled
                             sends = least_receive_s_2C[leaves, j]
                             sends += (later - 1) * later_receive_s_C[j]
                             back = after_s_NC[left, j] + 2 * sends
-                        work = max(m * both, both + (m - 1) * receive)
+                        once = both + back
+                        work = max(m * both, once + (m - 1) * receive)
+                        returned = work
                         if schedule == 1:
                             # So many microbatches at once come and go, round after round.
-                            work = max(work, (rounds + 1) * (both + back) + rest * backward)
-                            work = max(work, forward + back + m * backward)
+                            between = both if rounds > 0 else max(forward, backward)
+                            work = max(work, rounds * once + rest * between + once)
+                            # After the first has come back: one backward, one forward, and so on.
+                            work = max(work, once + (m - warm) * both + (warm - 1) * backward)
                         else:
                             # No backward starts before the last forward has been everywhere.
                             work = max(work, m * both + back)
+                            returned = once + 2 * (m - 1) * receive
                         update = update_s_2RCC[spans, r, i, j]
-                        if max(there_and_back + work, fill + work + update) <= step_s:
+                        whole = there_and_back + max(work, returned)
+                        if max(whole, fill + work + update) <= step_s:
                             reached[j, total] = min(reached[j, total], there_and_back + both)
         trips = reached
     return bool(trips[layers].min() < np.inf), looked_at

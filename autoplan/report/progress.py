@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from autoplan.report.quantities import percent, seconds
-from autoplan.search.run import Progress
+from autoplan.search.result import Progress
 
 _PLAIN_INTERVAL_S = 2.0
 
@@ -54,6 +54,7 @@ def _line(progress: Progress) -> str:
     if progress.best_s is not None:
         gap = progress.best_s / progress.lower_bound_s - 1 if progress.lower_bound_s > 0 else 0.0
         best = f"best {seconds(progress.best_s)}, gap {percent(gap)}"
+        best += f", {progress.points} plans on the front" if progress.points else ""
     elapsed = max(progress.elapsed_s, 1e-9)
     by_trials = elapsed / max(progress.trials, 1) * (progress.total_trials - progress.trials)
     left = max(0.0, min(by_trials, progress.budget_s - elapsed))

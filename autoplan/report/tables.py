@@ -1,4 +1,4 @@
-"""Terminal tables of workloads, predictions and search results."""
+"""Terminal tables of workloads and predictions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from autoplan.plan import Plan
-from autoplan.prediction import ROUNDING, Prediction, StagePrediction
+from autoplan.prediction import Prediction, StagePrediction
 from autoplan.report.quantities import count, percent, seconds, size
-from autoplan.search.run import SearchResult
 from autoplan.workload import Workload
 
 _WIDE = 100
@@ -69,48 +68,6 @@ def _show_provenance(workload: Workload, out: Console) -> None:
         out.print(f"note: {note}", markup=False)
 
 
-def show_result(result: SearchResult, out: Console) -> None:
-    """The best plan, the baselines beside it, its stages, and where everything is."""
-    prediction = result.prediction
-    step_s = prediction.step_s
-    known = {name: p for name, p in result.baselines.items() if p is not None}
-    out.print(f"[bold]best plan[/]: {describe(result.plan)}")
-    if prediction.gap == 0:
-        proof = "proven optimal under the model"
-    else:
-        proof = f"at most {percent(prediction.gap)} above the optimum"
-    out.print(
-        f"step [bold]{seconds(step_s)}[/], {prediction.samples_per_s:.4g} samples/s; {proof} "
-        f"(no plan of this space is below {seconds(prediction.lower_bound_s)})"
-    )
-    if known:
-        name, best = min(known.items(), key=lambda item: item[1].step_s)
-        ratio = best.step_s / step_s
-        out.print(f"[bold]{ratio:.2f} times as fast[/] as the best default, {name}")
-        if ratio < 1 - ROUNDING:
-            out.print(f"note: {name} is faster, but lies outside the space that was searched")
-    out.print()
-    out.print(_baseline_table(result))
-    out.print()
-    out.print(stage_table(prediction, out.width))
-    _show_notes(prediction.notes, out)
-    out.print()
-    out.print(
-        f"{result.trials} trials, {result.candidates} plans scored in {result.seconds:.1f} s"
-        f" ({_STOPPED[result.stopped_by]})"
-    )
-    out.print(f"plan:     {result.plan_path}", markup=False, soft_wrap=True)
-    out.print(f"database: {result.storage}, study {result.study}", markup=False, soft_wrap=True)
-
-
-_STOPPED = {
-    "trials": "all trials done",
-    "time": "out of time; the same command goes on",
-    "optimal": "stopped: nothing better exists",
-    "interrupted": "interrupted; the same command goes on",
-}
-
-
 def show_prediction(plan: Plan, prediction: Prediction, out: Console) -> None:
     """A plan's step, its bound and its stages."""
     out.print(f"[bold]plan[/]: {describe(plan)}")
@@ -121,11 +78,11 @@ def show_prediction(plan: Plan, prediction: Prediction, out: Console) -> None:
         f"lower bound {seconds(prediction.lower_bound_s)}, gap {percent(prediction.gap)}"
     )
     out.print(stage_table(prediction, out.width))
-    _show_notes(prediction.notes, out)
+    show_notes(prediction.notes, out)
 
 
 def describe(plan: Plan) -> str:
-    """One line: stages, replicas, devices with the arithmetic, microbatches, schedule."""
+    """One line: stages, replicas, devices with the arithmetic, microbatches, schedule, groups."""
     replicas = [stage.replicas for stage in plan.stages]
     stages = len(replicas)
     if len(set(replicas)) == 1:
@@ -136,29 +93,13 @@ def describe(plan: Plan) -> str:
     if 1 < stages < plan.num_devices:
         order = f", {plan.rank_order}s packed inside nodes"
     groups = sum(len(stage.groups) for stage in plan.stages if stage.replicas > 1)
-    merged = f", {groups} gradient groups" if groups else ""
+    merged = f", {groups} gradient group{'s' * (groups > 1)}" if groups else ""
+    again = sum(stage.recompute for stage in plan.stages)
+    recomputed = f", {again} recomputed" if again else ""
     return (
         f"{stages} stage{'s' * (stages > 1)} on {devices} devices, {plan.microbatches} "
-        f"microbatches, {plan.schedule}{order}{merged}"
+        f"microbatches, {plan.schedule}{order}{merged}{recomputed}"
     )
-
-
-def _baseline_table(result: SearchResult) -> Table:
-    table = Table("plan", box=None, header_style="bold", pad_edge=False)
-    for heading in ("step", "ratio"):
-        table.add_column(heading, justify="right")
-    table.add_column("what it is")
-    best_s = result.prediction.step_s
-    table.add_row("found", seconds(best_s), "1.000", describe(result.plan), style="bold")
-    for name, prediction in result.baselines.items():
-        if prediction is None:
-            table.add_row(name, "-", "-", "no such plan fits the devices")
-            continue
-        stages = prediction.stages
-        detail = f"{len(stages)} stage{'s' * (len(stages) > 1)} x {stages[0].replicas} replicas"
-        ratio = f"{prediction.step_s / best_s:.3f}"
-        table.add_row(name, seconds(prediction.step_s), ratio, detail)
-    return table
 
 
 def stage_table(prediction: Prediction, width: int) -> Table:
@@ -195,7 +136,8 @@ def stage_table(prediction: Prediction, width: int) -> Table:
     return table
 
 
-def _show_notes(notes: Iterable[str], out: Console) -> None:
+def show_notes(notes: Iterable[str], out: Console) -> None:
+    """What figures assume, a line each."""
     for note in notes:
         out.print(f"note: {note}", markup=False)
 

@@ -15,9 +15,15 @@ from autoplan.search.layout import Layout
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_REACH = (1, 2, 4, 8, 16)
-"""Layers by which one cut is moved."""
+_REACH = (1, 2, 4, 8, 16, 64, 256)
+"""Layers by which one cut is moved; more than 16 only in stages that are longer."""
 _MOST_ROUNDS = 64
+DEEP, DEEPEST = 64, 512
+"""Stages beyond which the moves are limited, and beyond which there are none."""
+_BUSIEST = 12
+"""Stages of a deep pipeline whose cuts are moved."""
+_MOST_WORK = 1_000_000_000
+"""Microbatches times stages times candidates after which a deep pipeline is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +42,13 @@ class Climbed:
         return (misfit, self.missing_bytes if misfit else 0.0, self.step_s)
 
 
-def climb_cuts(layout: Layout, batch: BatchScorer) -> Climbed:
-    """Takes the best of all moves of one or two cuts until none improves the layout."""
+def climb_cuts(layout: Layout, batch: BatchScorer, *, buffers: bool = True) -> Climbed:
+    """Takes the best of all moves of one or two cuts until none improves the layout.
+
+    Without buffers, gradient groups are taken to need none, so that what is found may not fit. Of
+    very deep pipelines, only cuts of the busiest stages are moved, and not for as long; the
+    deepest are left as they are.
+    """
     shape = BatchShape(
         replicas=layout.replicas,
         microbatches=layout.microbatches,
@@ -46,14 +57,18 @@ def climb_cuts(layout: Layout, batch: BatchScorer) -> Climbed:
         recompute=layout.recompute,
     )
     bounds = np.array(layout.bounds, dtype=np.int64)
+    num_stages = len(layout.replicas)
     best = (True, np.inf, np.inf)
-    scored = 0
+    scored = work = 0
     for _ in range(_MOST_ROUNDS):
-        moved_KB = bounds + _moves(len(layout.replicas))
+        if num_stages > DEEP and work > _MOST_WORK:
+            break
+        moved_KB = bounds + _moves_of(bounds, batch, shape)
         valid = (np.diff(moved_KB, axis=1) >= 1).all(axis=1)
         moved_KB = moved_KB[valid]
-        step_K, missing_K = batch.score(moved_KB, shape)
+        step_K, missing_K = batch.score(moved_KB, shape, buffers=buffers)
         scored += len(step_K)
+        work += len(step_K) * num_stages * layout.microbatches
         first = int(np.lexsort((step_K, missing_K))[0])
         missing, step = float(missing_K[first]), float(step_K[first])
         rank = (missing > 0, missing, step)
@@ -68,12 +83,30 @@ def climb_cuts(layout: Layout, batch: BatchScorer) -> Climbed:
     )
 
 
+def _moves_of(bounds: Ints, batch: BatchScorer, shape: BatchShape) -> Ints:
+    """Changes of the bounds that are tried from here."""
+    num_stages = len(shape.replicas)
+    num_layers = int(bounds[-1])
+    reaches = tuple(reach for reach in _REACH if reach <= max(16, num_layers // num_stages))
+    if num_stages <= DEEP:
+        return _moves(num_stages, reaches)
+    busiest = np.argsort(-batch.compute_s(bounds, shape), kind="stable")[:_BUSIEST]
+    cuts = np.unique(np.concatenate([busiest, busiest + 1]))
+    cuts = cuts[(cuts > 0) & (cuts < num_stages)]
+    if num_stages > DEEPEST:
+        cuts = cuts[:0]
+    moves = np.zeros((1 + 2 * len(reaches) * len(cuts), num_stages + 1), dtype=np.int64)
+    steps = np.array([step for reach in reaches for step in (reach, -reach)])
+    moves[np.arange(1, len(moves)), np.repeat(cuts, len(steps))] = np.tile(steps, len(cuts))
+    return moves
+
+
 @functools.lru_cache(maxsize=64)
-def _moves(num_stages: int) -> Ints:
+def _moves(num_stages: int, reaches: tuple[int, ...]) -> Ints:
     """Changes of the S + 1 bounds: none; one cut by some layers; two neighbours by one layer."""
     moves = [np.zeros(num_stages + 1, dtype=np.int64)]
     for k in range(1, num_stages):
-        for reach in _REACH:
+        for reach in reaches:
             for step in (reach, -reach):
                 moves.append(np.zeros(num_stages + 1, dtype=np.int64))
                 moves[-1][k] = step

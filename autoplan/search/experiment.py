@@ -12,6 +12,7 @@ from autoplan.documents import STRICT, build, toml_value
 from autoplan.errors import InputError, require, words
 from autoplan.job import Job
 from autoplan.plan_bounds import PlanDomain
+from autoplan.search.objective import ObjectiveName
 from autoplan.search.space import SearchSpace, build_space, load_space
 from autoplan.workload import ReadOptions, Workload, load_workload
 
@@ -46,6 +47,8 @@ class Budget:
     """Wall-clock seconds of this run."""
     seed: int = 0
     """Seed of the sampler; the same seed and trials give the same plan."""
+    exhaustive_plans: int = 1_500_000
+    """Every plan of a space is looked at where there are about so many or fewer; 0 for never."""
 
     def __post_init__(self) -> None:
         """Refuses empty budgets."""
@@ -53,6 +56,8 @@ class Budget:
         sound = math.isfinite(self.seconds) and self.seconds > 0
         require(sound, "seconds", self.seconds, "a finite number above 0")
         require(0 <= self.seed < 2**32, "seed", self.seed, "0 to 4294967295")
+        sound = self.exhaustive_plans >= 0
+        require(sound, "exhaustive_plans", self.exhaustive_plans, "at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,8 @@ class _Document:
     workload: WorkloadReference
     job: Job
     budget: Budget = field(default_factory=Budget)
+    objective: ObjectiveName = "step_time"
+    """What is minimised."""
     output: str | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +92,8 @@ class Experiment:
     job: Job
     space: SearchSpace
     budget: Budget = field(default_factory=Budget)
+    objective: ObjectiveName = "step_time"
+    """What is minimised."""
     output: Path
     """Folder for the plan and the database."""
 
@@ -95,9 +104,10 @@ class Experiment:
 
     @property
     def identities(self) -> dict[str, str]:
-        """sha256 of each part that decides what a plan's score means."""
+        """What decides a plan's score: the sha256 of each part, and the objective's name."""
         parts = ("workload", "cluster", "job", "space")
-        return {part: getattr(self, part).sha256 for part in parts}
+        hashes = {part: getattr(self, part).sha256 for part in parts}
+        return hashes | {"objective": self.objective}
 
 
 def load_experiment(path: str | Path) -> Experiment:
@@ -118,6 +128,7 @@ def load_experiment(path: str | Path) -> Experiment:
         job=head.job,
         space=_space(space, folder, source),
         budget=head.budget,
+        objective=head.objective,
         output=folder / (head.output or f"runs/{head.name}"),
     )
     try:

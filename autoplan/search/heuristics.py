@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from autoplan.gradsync.policies import DDP_CAP_BYTES
@@ -36,26 +36,35 @@ class Baseline:
     layout: Layout
 
 
-def baselines(proposer: Proposer, until_s: float = math.inf) -> dict[str, Baseline | None]:
+def baselines(
+    proposer: Proposer,
+    until_s: float = math.inf,
+    value: Callable[[Score], float] = lambda score: score.step_s,
+) -> dict[str, Baseline | None]:
     """The best feasible plan of each heuristic, None where none of its plans fits.
 
     Every pipeline uses the same number of replicas per stage, a number of stages that divides the
     devices, 1F1B, no recomputation and PyTorch DDP's default buckets; stages, microbatches and
     rank order are tried in all combinations that the space allows. "data-parallel" has one stage.
-    After `until_s`, a time.monotonic() value, a heuristic that has a plan keeps it.
+    After `until_s`, a time.monotonic() value, a heuristic that has a plan keeps it. The best plan
+    is that of the least `value`.
     """
     predictor = proposer.predictor
     found: dict[str, Baseline | None] = {}
     for name, base in BASELINES.items():
-        found[name] = _best(name, predictor, _layouts(proposer, base, pipeline=True), until_s)
-    found[DATA_PARALLEL] = _best(
-        DATA_PARALLEL, predictor, _layouts(proposer, UNIFORM, pipeline=False), until_s
-    )
+        layouts = _layouts(proposer, base, pipeline=True)
+        found[name] = _best(name, predictor, layouts, until_s, value)
+    layouts = _layouts(proposer, UNIFORM, pipeline=False)
+    found[DATA_PARALLEL] = _best(DATA_PARALLEL, predictor, layouts, until_s, value)
     return found
 
 
 def _best(
-    name: str, predictor: Predictor, layouts: Iterator[Layout], until_s: float
+    name: str,
+    predictor: Predictor,
+    layouts: Iterator[Layout],
+    until_s: float,
+    value: Callable[[Score], float],
 ) -> Baseline | None:
     best: Baseline | None = None
     for layout in layouts:
@@ -63,7 +72,7 @@ def _best(
             break
         plan = assemble(layout, predictor, _PLAIN)
         score = predictor.score(plan)
-        if score.feasible and (best is None or score.step_s < best.score.step_s):
+        if score.feasible and (best is None or value(score) < value(best.score)):
             best = Baseline(name=name, plan=plan, score=score, layout=layout)
     return best
 
@@ -77,7 +86,7 @@ def _layouts(proposer: Proposer, base: str, *, pipeline: bool) -> Iterator[Layou
     for num_stages in stages:
         for m in domain.microbatches:
             replicas = proposer.equal_replicas(m, num_stages)
-            if replicas == 0:
+            if replicas == 0 or proposer.coarse.cannot_fit(m, num_stages, replicas):
                 continue
             counts = (replicas,) * num_stages
             bounds = proposer.partition(base, m, counts)

@@ -17,13 +17,19 @@ from autoplan.cluster.placement import place
 from autoplan.job import Job
 from autoplan.pipeline.partition import balanced_bounds, uniform_bounds
 from autoplan.predict import Predictor
+from autoplan.search.climb import DEEP, DEEPEST
+from autoplan.search.coarse import CoarseModel, thinned
 from autoplan.search.layout import Layout
 from autoplan.search.space import CAPPED_POLICIES, SearchSpace
 from autoplan.workload import Workload
 
 UNIFORM, COMPUTE, COMMUNICATION, BOUND = "uniform", "compute", "communication", "bound"
-_SHIFTED_REPLICAS = 4
+SHIFTED_REPLICAS = 4
 """Stages whose replicas a proposal shifts; more would only slow the sampler down."""
+_SHIFTED_CUTS = 32
+"""Cuts that a proposal shifts; those of deeper pipelines are spread evenly over them."""
+_MOST_STAGES = 128
+"""Numbers of stages that proposals choose from; of more, some are left out."""
 
 
 class Suggester(Protocol):
@@ -45,11 +51,33 @@ class Proposer:
         self.num_layers, self.num_devices = len(workload.layers), cluster.num_devices
         self.domain = space.domain(self.num_layers, self.num_devices, job.global_batch)
         self.predictor = Predictor(workload, cluster, job, self.domain)
+        self.coarse = CoarseModel(self.predictor)
+        self.stages = thinned(
+            self.domain.stages, self.num_devices, self.coarse.least_stages, _MOST_STAGES
+        )
+        """The numbers of stages that proposals choose from."""
         self.bases = {
             "uniform": (UNIFORM,),
             "balanced": (COMPUTE, COMMUNICATION),
             "open": (COMPUTE, COMMUNICATION, UNIFORM) + (() if space.equal_replicas else (BOUND,)),
         }[space.cuts]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What proposals leave out of the space because it is large."""
+        notes = []
+        if len(self.stages) < len(self.domain.stages):
+            notes.append(
+                f"proposals choose from {len(self.stages)} of {len(self.domain.stages)} numbers of "
+                f"stages"
+            )
+        if max(self.stages) - 1 > _SHIFTED_CUTS:
+            notes.append(
+                f"proposals shift at most {_SHIFTED_CUTS} cuts of a partition; in pipelines of "
+                f"more than {DEEP} stages only cuts of the busiest ones are moved, beyond "
+                f"{DEEPEST} none"
+            )
+        return tuple(notes)
 
     def layout(self, trial: Suggester) -> Layout:
         """The layout that a trial's parameters stand for; every combination is a valid one."""
@@ -62,8 +90,8 @@ class Proposer:
             bounds, replicas = bound.bounds, bound.replicas
         else:
             base = COMPUTE if base == BOUND else base
-            index = trial.suggest_int("stages_index", 0, len(domain.stages) - 1)
-            replicas = self._replicas(trial, m, domain.stages[index])
+            index = trial.suggest_int("stages_index", 0, len(self.stages) - 1)
+            replicas = self._replicas(trial, m, self.stages[index])
             bounds = self.partition(base, m, replicas)
         if space.cuts == "open" and space.cut_shift > 0:
             bounds = self._shift(trial, bounds)
@@ -108,7 +136,7 @@ class Proposer:
             return tuple(replicas)
         choices = self.domain.replicas_for(self.predictor.job.global_batch // m)
         home = choices.index(usual)
-        for s in range(min(num_stages, _SHIFTED_REPLICAS)):
+        for s in range(min(num_stages, SHIFTED_REPLICAS)):
             shifted = home + trial.suggest_int(f"replica_shift_{s}", -1, 1)
             replicas[s] = choices[min(max(shifted, 0), len(choices) - 1)]
         while sum(replicas) > self.num_devices:
@@ -127,11 +155,21 @@ class Proposer:
         """Moves each cut by some layers, keeping at least one layer in every stage."""
         reach, num_stages = self.space.cut_shift, len(bounds) - 1
         moved = list(bounds)
+        shifts = {
+            k: trial.suggest_int(f"cut_shift_{n}", -reach, reach)
+            for n, k in self.shifted_cuts(num_stages).items()
+        }
         for k in range(1, num_stages):
-            wanted = bounds[k] + trial.suggest_int(f"cut_shift_{k}", -reach, reach)
+            wanted = bounds[k] + shifts.get(k, 0)
             highest = self.num_layers - (num_stages - k)
             moved[k] = min(max(wanted, moved[k - 1] + 1), highest)
         return tuple(moved)
+
+    @staticmethod
+    def shifted_cuts(num_stages: int) -> dict[int, int]:
+        """The cuts that a proposal shifts, by the number of the parameter that does."""
+        count = min(num_stages - 1, _SHIFTED_CUTS)
+        return {n: n * num_stages // (count + 1) for n in range(1, count + 1)}
 
     def _cut_s(self, samples: int, replicas: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """Seconds of one microbatch over each cut, there and back, on the slowest link."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autoplan.search.heuristics import BASELINES, DATA_PARALLEL, Baseline
-from autoplan.search.proposal import BOUND, UNIFORM, Proposer
+from autoplan.search.proposal import BOUND, SHIFTED_REPLICAS, UNIFORM, Proposer
 
 _SPLITS_SEEDED = 3
 """Microbatch counts, those with the least bounds, whose partitions are proposed."""
@@ -18,8 +18,8 @@ def first_proposals(
     """Names and parameters of the trials to queue ahead of the sampler's own."""
     domain, space = proposer.domain, proposer.space
     most = max(domain.stages)
-    still: dict[str, Any] = {f"cut_shift_{k}": 0 for k in range(1, most)}
-    still |= {f"replica_shift_{s}": 0 for s in range(most)}
+    still: dict[str, Any] = {f"cut_shift_{n}": 0 for n in proposer.shifted_cuts(most)}
+    still |= {f"replica_shift_{s}": 0 for s in range(min(most, SHIFTED_REPLICAS))}
     still |= {
         "replica_steps_down": 0,
         "recompute": space.recompute[-1],
@@ -28,15 +28,17 @@ def first_proposals(
     }
     bases = {**BASELINES, DATA_PARALLEL: UNIFORM}
     for name, found in heuristics.items():
-        if found is not None and bases[name] in proposer.bases:
-            layout = found.layout
+        if found is None or bases[name] not in proposer.bases:
+            continue
+        layout = found.layout
+        if len(layout.replicas) in proposer.stages:
             yield (
                 name,
                 {
                     **still,
                     "base": bases[name],
                     "microbatches_index": domain.microbatches.index(layout.microbatches),
-                    "stages_index": domain.stages.index(len(layout.replicas)),
+                    "stages_index": proposer.stages.index(len(layout.replicas)),
                     "rank_order": layout.rank_order,
                 },
             )

@@ -7,55 +7,76 @@ section 2.2).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import optuna
-import sqlalchemy
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoplan.documents import build, plain
-from autoplan.errors import InputError, StorageError, words
+from autoplan.errors import InputError
+from autoplan.plan import Plan
 from autoplan.search.layout import Layout
+from autoplan.search.objective import ObjectiveName
 from autoplan.search.refine import Candidate
+from autoplan.storage.engine import require_sound
+from autoplan.storage.failures import passes, storage_errors
+from autoplan.storage.retry import DEFAULT_RETRY
+from autoplan.storage.studies import study_storage
+from autoplan.storage.url import Storage, make_folder
 
 IDENTITY = "autoplan:identity"
 PLAN = "plan"
 LAYOUT = "layout"
+FIGURES = "figures"
 PROPOSED_BY = "proposed_by"
 CONSTRAINT = "missing_bytes"
 LIMITS = "breaks_limits"
 _STARTUP_TRIALS = 20
+_FIRST_OBJECTIVE = {"objective": "step_time"}
+"""What studies minimise that do not say so."""
 
 
 class SearchStudy:
     """A named study in a database, with the sampler's copy of it in memory."""
 
-    def __init__(self, storage: str, name: str, identities: Mapping[str, str], seed: int) -> None:
+    def __init__(
+        self,
+        storage: Storage | str,
+        name: str,
+        identities: Mapping[str, str],
+        seed: int,
+        objective: ObjectiveName,
+        available_bytes: float,
+    ) -> None:
         """Opens or creates the study.
 
         Args:
             storage: a SQLAlchemy URL.
             name: the study's name.
-            identities: sha256 of each part of the experiment, by name.
+            identities: what tells experiments apart, by name.
             seed: of the sampler.
+            objective: what is minimised; two figures are told apart by the sampler.
+            available_bytes: memory that a plan may use on each device.
 
         Raises:
             InputError: the URL is not one, or the study holds trials of another experiment.
             StorageError: the database cannot be opened.
         """
-        self.url = _parsed(storage)
+        self.storage = Storage.of(storage)
         self.name = name
+        self._two = objective == "step_time_and_memory"
+        self._available_bytes = available_bytes
         self._pending: list[FrozenTrial] = []
+        directions = [optuna.study.StudyDirection.MINIMIZE] * (2 if self._two else 1)
         logging.getLogger("optuna").setLevel(logging.ERROR)
-        with self._storage_errors():
-            _make_folder(self.url)
-            database = optuna.storages.RDBStorage(storage)
+        make_folder(self.storage)
+        require_sound(self.storage)
+        database = study_storage(self.storage)
+        with storage_errors(self.storage):
             self._persisted = optuna.create_study(
-                storage=database, study_name=name, direction="minimize", load_if_exists=True
+                storage=database, study_name=name, directions=directions, load_if_exists=True
             )
             self._claim(dict(identities))
             earlier = self._persisted.get_trials(states=(TrialState.COMPLETE,))
@@ -66,33 +87,34 @@ class SearchStudy:
         sampler = optuna.samplers.TPESampler(
             seed=(seed + self.num_earlier) % 2**32, n_startup_trials=_STARTUP_TRIALS
         )
-        self._memory = optuna.create_study(direction="minimize", sampler=sampler)
+        self._memory = optuna.create_study(directions=directions, sampler=sampler)
         self._memory.add_trials([trial for trial in earlier if trial.params])
 
     @property
     def shown_storage(self) -> str:
         """The database's URL without its password."""
-        return self.url.render_as_string(hide_password=True)
+        return self.storage.shown
 
     @property
     def num_trials(self) -> int:
         """Finished trials, earlier runs included."""
         return len(self._finished())
 
-    def earlier_layouts(self) -> list[Layout]:
-        """Layouts of the feasible trials of earlier runs, best first.
+    def earlier(self) -> Iterator[tuple[Layout, Plan]]:
+        """Layouts and plans of the feasible trials of earlier runs, best first.
 
         Raises:
-            InputError: what the database holds is not a layout.
+            InputError: what the database holds is not a layout, or not a plan.
         """
         trials = [
             trial
             for trial in self._finished()
             if LAYOUT in trial.user_attrs and all(v <= 0 for v in trial.constraints.values())
         ]
-        trials.sort(key=lambda trial: trial.value or 0.0)
         source = self.shown_storage
-        return [build(Layout, trial.user_attrs[LAYOUT], source) for trial in trials]
+        for trial in sorted(trials, key=lambda trial: trial.values):
+            layout = build(Layout, trial.user_attrs[LAYOUT], source, LAYOUT)
+            yield layout, build(Plan, trial.user_attrs[PLAN], source, PLAN)
 
     def propose_first(self, parameters: Mapping[str, Any], name: str) -> None:
         """Queues a proposal ahead of the sampler's own."""
@@ -104,22 +126,18 @@ class SearchStudy:
 
     def tell(self, trial: Trial, refined: Candidate) -> None:
         """Records what a trial led to; it reaches the database with the next `flush`."""
-        for name, violation in _violations(refined).items():
+        for name, violation in self._violations(refined).items():
             trial.set_constraint(name, violation)
-        trial.set_user_attr(PLAN, plain(refined.plan))
-        trial.set_user_attr(LAYOUT, plain(refined.layout))
-        self._pending.append(self._memory.tell(trial, refined.score.step_s))
+        for name, value in _attributes(refined).items():
+            trial.set_user_attr(name, value)
+        self._pending.append(self._memory.tell(trial, self._values(refined)))
 
     def record(self, found: Candidate, name: str) -> None:
         """Records a plan that was found without a proposal, as a trial without parameters."""
         trial = optuna.trial.create_trial(
-            value=found.score.step_s,
-            user_attrs={
-                PROPOSED_BY: name,
-                PLAN: plain(found.plan),
-                LAYOUT: plain(found.layout),
-            },
-            constraints=_violations(found),
+            values=self._values(found),
+            user_attrs={PROPOSED_BY: name, **_attributes(found)},
+            constraints=self._violations(found),
         )
         self._found.append(trial)
         self._pending.append(trial)
@@ -135,10 +153,13 @@ class SearchStudy:
         Raises:
             StorageError: the database cannot be written.
         """
-        with self._storage_errors():
-            while self._pending:
-                self._persisted.add_trial(self._pending[0])
-                del self._pending[0]  # one by one, so that an interruption doubles none
+        with storage_errors(self.storage):
+            DEFAULT_RETRY.run(self._write_pending, passes)
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            self._persisted.add_trial(self._pending[0])
+            del self._pending[0]  # one by one, so that an interruption doubles none
 
     def _finished(self) -> list[FrozenTrial]:
         """All finished trials."""
@@ -151,57 +172,40 @@ class SearchStudy:
         if found is None:
             self._persisted.set_user_attr(IDENTITY, identities)
             return
-        changed = [part for part, sha in identities.items() if found.get(part) != sha]
+        found = _FIRST_OBJECTIVE | found
+        changed = [part for part, value in identities.items() if found.get(part) != value]
         if changed:
+            what = f"{', '.join(changed)} changed"
+            if "objective" in changed:
+                what += f", the objective was {found['objective']}"
             allowed = (
-                f"the experiment that this study was started with ({', '.join(changed)} changed); "
+                f"the experiment that this study was started with ({what}); "
                 f"give --study another name to start afresh"
             )
             raise InputError("study", self.name, allowed, source=self.shown_storage)
 
-    @contextlib.contextmanager
-    def _storage_errors(self) -> Iterator[None]:
-        """Turns database errors into ours, without the URL's password."""
-        try:
-            yield
-        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
-            reason = str(getattr(error, "orig", None) or error.__cause__ or error).splitlines()[0]
-            raise StorageError(
-                f"{self.shown_storage}: {_without_password(reason, self.url)}"
-            ) from None
-        except ImportError as error:
-            allowed = "a database whose driver is installed (pip install 'autoplan[postgres]')"
-            raise InputError("storage", self.shown_storage + f" ({error})", allowed) from None
+    def _values(self, candidate: Candidate) -> list[float]:
+        """What the sampler minimises."""
+        score = candidate.score
+        return [score.step_s, score.peak_bytes] if self._two else [candidate.value]
+
+    def _violations(self, candidate: Candidate) -> dict[str, float]:
+        """What makes a plan infeasible, by name; 0 where it does not."""
+        score = candidate.score
+        missing_bytes = max(0.0, score.peak_bytes - self._available_bytes)
+        return {CONSTRAINT: missing_bytes, LIMITS: float(not score.keeps_limits)}
 
 
-def _violations(candidate: Candidate) -> dict[str, float]:
-    """What makes a plan infeasible, by name; 0 where it does not."""
+def _attributes(candidate: Candidate) -> dict[str, Any]:
+    """What is kept of a plan beside its values."""
     score = candidate.score
-    return {CONSTRAINT: score.missing_bytes, LIMITS: float(not score.keeps_limits)}
-
-
-def _parsed(storage: str) -> sqlalchemy.URL:
-    """The URL of a storage, or an InputError that does not show a password."""
-    try:
-        url = sqlalchemy.engine.make_url(storage)
-        url.get_dialect()
-    except (sqlalchemy.exc.ArgumentError, ValueError):
-        scheme = storage.split("://")[0] + "://..." if "://" in storage else storage
-        allowed = "a database URL such as sqlite:///study.db or postgresql+psycopg://user@host/name"
-        raise InputError("storage", scheme, allowed) from None
-    return url
-
-
-def _make_folder(url: sqlalchemy.URL) -> None:
-    """Makes the folder of a SQLite file."""
-    if url.get_backend_name() == "sqlite" and url.database:
-        try:
-            Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            allowed = "a database in a folder that exists or can be made"
-            found = words(f"{url.database} ({error.strerror})")
-            raise InputError("storage", found, allowed) from None
-
-
-def _without_password(text: str, url: sqlalchemy.URL) -> str:
-    return text.replace(str(url.password), "***") if url.password else text
+    return {
+        PLAN: plain(candidate.plan),
+        LAYOUT: plain(candidate.layout),
+        FIGURES: {
+            "step_s": score.step_s,
+            "max_load_s": score.max_load_s,
+            "num_devices": score.num_devices,
+            "peak_bytes": score.peak_bytes,
+        },
+    }

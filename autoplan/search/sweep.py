@@ -11,8 +11,11 @@ from autoplan.search.refine import Candidate, Scorer
 
 _SPLITS = 8
 """Numbers of microbatches that are looked at: those with the least bounds."""
-_MOST_IN_BATCHES, _MOST_ALONE = 512, 64
-"""Layouts looked at where cuts are moved in batches, and where plans are scored alone."""
+_MOST_IN_BATCHES, _MOST_ALONE, _MOST_LARGE = 512, 64, 24
+"""Layouts looked at where cuts are moved in batches, where plans are scored alone, and where the
+problem is so large that each takes seconds."""
+_ESTIMATED = 600
+"""Layers beyond which the most promising layouts by estimate come first."""
 
 
 def sweep(
@@ -29,8 +32,10 @@ def sweep(
     """
     best: Candidate | None = None
     limit = _MOST_IN_BATCHES if scorer.moves_cuts else _MOST_ALONE
+    if proposer.predictor.bounds.large:
+        limit = _MOST_LARGE
     first = list(heuristics)
-    for n, layout in enumerate(chain(first, islice(_layouts(proposer), limit))):
+    for n, layout in enumerate(chain(first, islice(_layouts(proposer, limit), limit))):
         if n >= max(len(first), 1) and scorer.now_s() > until_s:
             break
         candidate = scorer.near(layout)
@@ -39,30 +44,60 @@ def sweep(
     return best
 
 
-def _layouts(proposer: Proposer) -> Iterator[Layout]:
-    """Every number of stages with equal replicas, the most promising microbatches first."""
-    space, domain = proposer.space, proposer.domain
-    bounds = proposer.predictor.bounds
+def _layouts(proposer: Proposer, limit: int) -> Iterator[Layout]:
+    """Every number of stages with equal replicas, the most promising microbatches first.
+
+    Where there are more than can be looked at, or each takes long, the most promising of all.
+    """
+    domain, bounds = proposer.domain, proposer.predictor.bounds
     splits = sorted(domain.microbatches, key=lambda m: bounds.quick(m).step_s)[:_SPLITS]
+    pairs: Iterable[tuple[int, int]] = product(splits, domain.stages)
+    many = len(splits) * len(domain.stages) > limit or proposer.num_layers > _ESTIMATED
+    if many:
+        pairs = _promising(proposer)
+    for m, stages in pairs:
+        yield from _of_shape(proposer, m, stages)
+
+
+def _promising(proposer: Proposer) -> Iterator[tuple[int, int]]:
+    """Microbatches and stages, the shortest steps by estimate first, and the bound's partitions."""
+    domain, coarse = proposer.domain, proposer.coarse
+    recompute = proposer.space.recompute[-1]
+    bounds = proposer.predictor.bounds
+    least = min(domain.microbatches, key=lambda m: bounds.quick(m).step_s)
+    every = [
+        rough
+        for m in domain.microbatches
+        for rough in coarse.even_pipelines(m, domain.stages, recompute)
+    ]
+    every.sort(key=lambda rough: rough.rank)
+    yield from ((rough.microbatches, rough.stages) for rough in every[:2])
+    yield least, len(bounds.quick(least).replicas)
+    yield from ((rough.microbatches, rough.stages) for rough in every[2:])
+
+
+def _of_shape(proposer: Proposer, m: int, stages: int) -> Iterator[Layout]:
+    """The balanced partition with equal replicas, and the bound's where it has so many stages."""
+    space = proposer.space
+    found = proposer.predictor.bounds.quick(m)
     base = UNIFORM if space.cuts == "uniform" else COMPUTE
     policy = "exact" if "exact" in space.grouping else space.grouping[0]
-    for m, stages in product(splits, domain.stages):
-        partitions = []
-        replicas = proposer.equal_replicas(m, stages)
-        if replicas > 0:
-            counts = (replicas,) * stages
-            partitions.append((proposer.partition(base, m, counts), counts))
-        if BOUND in proposer.bases and len(bounds.quick(m).replicas) == stages:
-            partitions.append((bounds.quick(m).bounds, bounds.quick(m).replicas))
-        choices = product(partitions, space.schedules, space.rank_orders)
-        for (cuts, counts), schedule, rank_order in choices:
-            yield Layout(
-                bounds=cuts,
-                replicas=counts,
-                microbatches=m,
-                schedule=schedule,
-                rank_order=rank_order,
-                recompute=space.recompute[-1],
-                policy=policy,
-                cap_bytes=space.cap_bytes[0],
-            )
+    partitions = []
+    replicas = proposer.equal_replicas(m, stages)
+    if replicas > 0:
+        counts = (replicas,) * stages
+        partitions.append((proposer.partition(base, m, counts), counts))
+    if BOUND in proposer.bases and len(found.replicas) == stages:
+        partitions.append((found.bounds, found.replicas))
+    choices = product(partitions, space.schedules, space.rank_orders)
+    for (cuts, counts), schedule, rank_order in choices:
+        yield Layout(
+            bounds=cuts,
+            replicas=counts,
+            microbatches=m,
+            schedule=schedule,
+            rank_order=rank_order,
+            recompute=space.recompute[-1],
+            policy=policy,
+            cap_bytes=space.cap_bytes[0],
+        )

@@ -112,6 +112,9 @@ def test_a_password_in_the_storage_url_is_never_shown(experiment_path):
 
 
 def test_ctrl_c_prints_the_best_plan_and_exits_with_130(experiment_path):
+    # No plan whose groups a cap closes reaches the bound, which would end the search.
+    text = experiment_path.read_text()
+    experiment_path.write_text(text.replace('"default"', '{grouping = ["threshold"]}'))
     process = subprocess.Popen(
         [sys.executable, "-m", "autoplan", "search", experiment_path, "--trials=100000", "--json"],
         stdout=subprocess.PIPE,
@@ -133,6 +136,38 @@ def test_ctrl_c_prints_the_best_plan_and_exits_with_130(experiment_path):
     assert found["trials"] > 0
     resumed = autoplan("search", experiment_path, "--trials", found["trials"] + 1, "--json")
     assert json.loads(resumed.stdout)["trials"] == found["trials"] + 1
+
+
+def test_an_objective_can_be_chosen_and_is_told(experiment_path):
+    done = autoplan("search", experiment_path, "--objective", "max_stage_load", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    stages = found["best"]["prediction"]["stages"]
+    assert found["objective"]["name"] == "max_stage_load"
+    assert found["objective"]["value"] == max(stage["load_s"] for stage in stages)
+    shown = autoplan("search", experiment_path, "--objective", "max_stage_load")
+    assert "busiest stage" in shown.stdout
+    refused = autoplan("search", experiment_path)
+    assert refused.returncode == 2
+    assert "objective changed, the objective was max_stage_load" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_front_is_printed_and_its_plans_predict_what_it_says(experiment_path):
+    two = ("--objective", "step_time_and_memory", "--trials", 30)
+    done = autoplan("search", experiment_path, *two, "--json")
+    assert done.returncode == 0, done.stderr
+    front = json.loads(done.stdout)["front"]
+    assert len(front) >= 3
+    for point in (front[0], front[-1]):
+        predicted = autoplan("predict", experiment_path, "--plan", point["plan_path"], "--json")
+        prediction = json.loads(predicted.stdout)["prediction"]
+        assert prediction["step_s"] == point["step_s"]
+        peak_bytes = max(stage["memory"]["total_bytes"] for stage in prediction["stages"])
+        assert peak_bytes == point["peak_bytes"]
+    shown = autoplan("search", experiment_path, *two)
+    for words in ("fastest plan", "memory", "front:"):
+        assert words in shown.stdout
 
 
 def test_help_names_every_verb():

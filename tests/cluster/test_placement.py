@@ -5,7 +5,7 @@ from builders import cluster, link, random_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoplan.cluster.placement import _shared_samples, place
+from autoplan.cluster.placement import shared_samples, place
 
 
 def transfer(where, replicas, rank_order="replica"):
@@ -38,7 +38,7 @@ def test_every_stage_gets_its_devices_and_every_device_one_stage(rng, rank_order
 
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_shares_of_samples_sum_to_one_and_are_equal_on_each_side(senders, receivers):
-    shares = list(_shared_samples(senders, receivers))
+    shares = list(shared_samples(senders, receivers))
     assert sum(share for _, _, share in shares) == pytest.approx(1, rel=1e-12)
     for i in range(senders):
         assert sum(x for s, _, x in shares if s == i) == pytest.approx(1 / senders, rel=1e-12)

@@ -4,11 +4,12 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan.errors import InputError
-from autoplan.pipeline.partition import balanced_bounds, uniform_bounds
+from autoplan.pipeline.bounds import prefix
+from autoplan.pipeline.partition import _tried, balanced_bounds, uniform_bounds
 
 loads = st.lists(st.floats(0, 9, allow_subnormal=False), min_size=1, max_size=8)
 
@@ -22,6 +23,7 @@ def worst_load(bounds, load_s, replicas, cut_s):
     )
 
 
+@settings(deadline=None)  # the first example compiles
 @given(loads, st.data())
 def test_balanced_equals_brute_force_with_replicas_and_cut_costs(load_s, data):
     layers = len(load_s)
@@ -38,6 +40,29 @@ def test_balanced_equals_brute_force_with_replicas_and_cut_costs(load_s, data):
     assert bounds in every
     assert load == pytest.approx(least, rel=1e-12, abs=1e-12)
     assert worst_load(bounds, load_s, replicas, cut_s) == pytest.approx(load, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(loads, st.data())
+def test_partitions_of_long_chains_are_as_balanced(load_s, data):
+    layers = len(load_s)
+    stages = data.draw(st.integers(1, layers))
+    replicas = data.draw(st.lists(st.integers(1, 4), min_size=stages, max_size=stages))
+    cut_s = data.draw(st.lists(st.floats(0, 5), min_size=layers + 1, max_size=layers + 1))
+    crossing = np.array([0.0, *cut_s[1:-1], 0.0])
+    bounds, load = _tried(prefix(np.array(load_s)), crossing, np.array(replicas, dtype=float))
+    _, least = balanced_bounds(np.array(load_s), replicas, np.array(cut_s))
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, layers, stages + 1)
+    assert all(first < end for first, end in pairwise(bounds))
+    assert least - 1e-9 <= load <= least * (1 + 1e-6) + 1e-9
+    assert worst_load(bounds, load_s, replicas, cut_s) == pytest.approx(load, abs=1e-9)
+
+
+def test_a_chain_of_ten_thousand_layers_is_cut_into_four_thousand_stages_at_once():
+    load_s_L = np.random.default_rng(1).lognormal(0.0, 0.4, 10_000)
+    bounds, load = balanced_bounds(load_s_L, [1] * 4096, np.full(10_001, 0.01))
+    assert len(bounds) == 4097
+    assert load_s_L.max() <= load <= 2 * load_s_L.max()
 
 
 def test_balanced_leaves_its_arguments_alone():
