@@ -37,8 +37,8 @@ from autoplan.stage_costs import StageCosts
 
 Floats = NDArray[np.float64]
 _PRECISION = 1e-4
-_FEW_LINEUPS = 1000
-"""Ways to hand the devices out, of which 8 devices have fewer."""
+_FEW_LAYERS, _FEW_LINEUPS = 600, 1000
+"""Sizes up to which a certificate is quick; 8 devices can be handed out in fewer ways."""
 _EFFORT = 150_000_000
 """Stages that a certificate may look at: about two seconds."""
 _MOST_TERMS = 30_000_000
@@ -151,7 +151,8 @@ class PlanBounds:
     @property
     def certifies_quickly(self) -> bool:
         """Whether a certificate takes tenths of a second rather than seconds."""
-        return not self.large and self._lineups.terms.num_lineups <= _FEW_LINEUPS
+        few_layers = self.costs.elements_L.size <= _FEW_LAYERS
+        return few_layers and self._lineups.terms.num_lineups <= _FEW_LINEUPS
 
     @functools.cached_property
     def _lineups(self) -> LineupBounds:

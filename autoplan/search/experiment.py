@@ -46,7 +46,9 @@ class Budget:
     seconds: float = 60.0
     """Wall-clock seconds of this run."""
     seed: int = 0
-    """Seed of the sampler; the same seed and trials give the same plan."""
+    """Seed of the sampler; the same seed, trials and workers give the same plan."""
+    workers: int = 1
+    """Processes that propose and score; more than one run as actors of Ray."""
     exhaustive_plans: int = 1_500_000
     """Every plan of a space is looked at where there are about so many or fewer; 0 for never."""
 
@@ -56,6 +58,7 @@ class Budget:
         sound = math.isfinite(self.seconds) and self.seconds > 0
         require(sound, "seconds", self.seconds, "a finite number above 0")
         require(0 <= self.seed < 2**32, "seed", self.seed, "0 to 4294967295")
+        require(self.workers >= 1, "workers", self.workers, "at least 1")
         sound = self.exhaustive_plans >= 0
         require(sound, "exhaustive_plans", self.exhaustive_plans, "at least 0")
 
@@ -101,6 +104,11 @@ class Experiment:
         """What the space leaves open here; raises InputError where that is nothing."""
         layers, devices = len(self.workload.layers), self.cluster.num_devices
         return self.space.domain(layers, devices, self.job.global_batch)
+
+    @property
+    def default_storage(self) -> str:
+        """The URL of the database that a search uses where none is named."""
+        return f"sqlite:///{(self.output / 'study.db').as_posix()}"
 
     @property
     def identities(self) -> dict[str, str]:

@@ -76,6 +76,9 @@ class FrontSearch:
         if study.num_earlier == 0:
             for name, parameters in first_proposals(self.fastest.proposer, heuristics):
                 study.propose_first(parameters, name)
+        if (ended := session.ended) is not None:
+            return self._result(heuristics, ended.stopped_by)
+        session.add_baselines(heuristics)
         stopped_by = session.run(lambda: self._loop(heuristics))
         return self._result(heuristics, stopped_by)
 
@@ -155,7 +158,6 @@ class FrontSearch:
 
     def _report(self) -> None:
         self.session.report(
-            self.objective,
             sum(scorer.num_candidates for scorer in self.scorers),
             self.predictor.bounds.quick_s,
             len(self.front.points),
@@ -172,7 +174,7 @@ class FrontSearch:
         front = self._saved(points)
         fastest = front[0]
         fastest.plan.save(session.plan_path)
-        return SearchResult(
+        result = SearchResult(
             study=session.study.name,
             storage=session.study.shown_storage,
             trials=session.study.num_trials,
@@ -191,6 +193,8 @@ class FrontSearch:
             },
             front=front,
         )
+        session.finish(result)
+        return result
 
     def _saved(self, points: list[Candidate]) -> tuple[FrontPoint, ...]:
         """Saves the plans, in place of those of an earlier run."""

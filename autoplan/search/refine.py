@@ -19,6 +19,9 @@ from autoplan.search.objective import MaxStageLoad, Objective, StepTime
 from autoplan.search.proposal import Proposer
 from autoplan.search.space import SearchSpace
 
+REFINE_LIMIT = 24
+"""Moves tried around one proposal, each followed by the best cuts near it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -69,7 +72,7 @@ class Scorer:
         self._batch = BatchScorer(predictor)
         self._climbed: dict[Layout, tuple[Layout, ...]] = {}
         self._num_in_batches = 0
-        self.num_unlimited = 0
+        self.num_unlimited: int = 0
         """Layouts for which no grouping keeps the space's limits."""
         self._without_limits = dataclasses.replace(
             space,
@@ -268,7 +271,7 @@ def _merged_and_split(layout: Layout, proposer: Proposer) -> Iterator[Layout]:
             halves = [(r, r) for r in choices if 2 * r <= replicas[s]][-1:]
             extra = [r for r in choices if r <= free][-1:]
             taken = [pair for r in extra for pair in ((r, replicas[s]), (replicas[s], r))]
-            for pair in halves + taken:
+            for pair in dict.fromkeys(halves + taken):
                 split = (*replicas[:s], *pair, *replicas[s + 1 :])
                 yield dataclasses.replace(layout, bounds=cuts, replicas=split)
 

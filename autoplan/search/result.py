@@ -87,6 +87,10 @@ class SearchResult:
     prediction: Prediction
     exhaustive: bool = False
     """Whether every plan of the space that might be better was looked at."""
+    workers: int = 1
+    """Processes that proposed and scored."""
+    workers_lost: int = 0
+    """Those of them that were lost on the way; they were replaced, or their share was passed on."""
     baselines: dict[str, Prediction | None] = field(default_factory=dict)
     front: tuple[FrontPoint, ...] = ()
     """Where step time and memory are traded: the fastest first, the leanest last."""
@@ -106,6 +110,8 @@ class SearchResult:
             "seconds": round(self.seconds, 3),
             "stopped_by": self.stopped_by,
             "exhaustive": self.exhaustive,
+            "workers": self.workers,
+            "workers_lost": self.workers_lost,
             "objective": {
                 "name": self.objective,
                 "value": self.value,

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from autoplan.documents import require_writable
 from autoplan.errors import StorageError
 from autoplan.search.experiment import Budget, Experiment
-from autoplan.search.objective import Objective
+from autoplan.search.heuristics import Baseline
+from autoplan.search.interrupts import SecondInterruptError
+from autoplan.search.objective import value_of
 from autoplan.search.proposal import Proposer
-from autoplan.search.refine import Candidate, Scorer, refine
-from autoplan.search.result import Progress, Stop
-from autoplan.search.study import SearchStudy
+from autoplan.search.recording import Found, Recording, RunEnd
+from autoplan.search.refine import REFINE_LIMIT, Candidate, Scorer, refine
+from autoplan.search.result import Progress, SearchResult, Stop
+from autoplan.search.study import PROPOSED_BY, Ending, SearchStudy
 from autoplan.storage.url import Storage
 
-REFINE_LIMIT = 24
-"""Moves tried around one proposal, each followed by the best cuts near it."""
-_FLUSH_S = 2.0
+FLUSH_S = 2.0
+"""How often what is finished is written: at most so much is lost with the driver."""
+EXTRA_TRIALS = 2
+"""The sweep and the polish each make one trial."""
+BASELINES_SHARE, SWEEP_SHARE = 0.25, 0.5
+"""Shares of the budget by which the baselines and the sweep must have ended."""
+LATEST_SHARE = 1.1
+"""Share of the budget by which the last certificate must end, where there is an earlier one."""
+CERTIFICATE_SHARE = 0.7
+"""Share of the budget after which the bound is tightened only at the end."""
+FIRST_CERTIFICATE, FIRST_CERTIFICATE_SHARE = 8, 0.3
+"""Trials, and a share of the budget, of which the first to end lets the bound be tightened."""
+_LASTING: tuple[Stop, ...] = ("optimal", "closed")
+"""Ends of a search that no further trial could change."""
 
 
 class Session:
@@ -29,19 +44,21 @@ class Session:
         self,
         experiment: Experiment,
         budget: Budget,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: Callable[[Progress], None] | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """Starts the clock."""
         self.experiment, self.budget, self.on_progress = experiment, budget, on_progress
         self.started_s = self._flushed_s = time.monotonic()
         self.best: Candidate | None = None
+        self._recording = recording
+        self._unrecorded: list[Found] = []
 
     def open(self, storage: Storage | str | None, study: str | None) -> None:
         """Opens the study; raises InputError and StorageError like `SearchStudy`."""
         require_writable(self.plan_path, "output")
-        default = f"sqlite:///{(self.experiment.output / 'study.db').as_posix()}"
         self.study = SearchStudy(
-            storage or default,
+            storage or self.experiment.default_storage,
             study or self.experiment.name,
             self.experiment.identities,
             self.budget.seed,
@@ -69,6 +86,10 @@ class Session:
         """When a share of the time is used up, as a time.monotonic() value."""
         return self.started_s + share * self.budget.seconds
 
+    def left_s(self, share: float) -> float:
+        """Seconds until a share of the time is used up; 0 where it is."""
+        return max(0.0, self.at(share) - time.monotonic())
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the start."""
@@ -84,14 +105,23 @@ class Session:
         """Trials until the budget is used up."""
         return self.budget.trials - self.study.num_trials
 
+    @property
+    def ended(self) -> Ending | None:
+        """How an earlier run finished the study, so that nothing is left to do."""
+        ending = self.study.ending
+        over = ending is not None and (ending.stopped_by in _LASTING or self.trials_left <= 0)
+        return ending if over else None
+
     def run(self, loop: Callable[[], Stop]) -> Stop:
         """Runs a search; whatever ends it, the trials are recorded and the best plan is saved."""
         try:
             try:
                 stopped_by = loop()
+            except SecondInterruptError:
+                raise
             except KeyboardInterrupt:
                 stopped_by = "interrupted"
-            self.study.flush()
+            self.flush()
         except StorageError as error:
             raise StorageError(f"{error}{self._saved()}") from None
         except BaseException:
@@ -117,24 +147,90 @@ class Session:
             return None
         self.keep(refined)
         self.study.tell(trial, refined)
+        name = trial.user_attrs.get(PROPOSED_BY, "sampler")
+        self.add_row(refined, name, trial_number=trial.number)
         return refined
 
-    def record(self, found: Candidate | None, name: str) -> None:
-        """Keeps a plan that no proposal led to, as a trial of its own."""
+    def record(self, found: Candidate | None, name: str, *, counted: bool = True) -> None:
+        """Keeps a plan that no proposal led to, as a trial of its own or beside the trials."""
         if found is not None and math.isfinite(found.value):
             self.keep(found)
-            self.study.record(found, name)
+            self.study.record(found, name, counted=counted)
+            self.add_row(found, name)
+
+    def add_row(
+        self,
+        found: Candidate | Baseline,
+        name: str,
+        *,
+        island: int | None = None,
+        trial_number: int | None = None,
+    ) -> None:
+        """Hands a scored plan to the experiment database with the next flush."""
+        if self._recording is None:
+            return
+        value = value_of(self.experiment.objective, found.score)
+        row = Found(
+            plan=found.plan,
+            score=found.score,
+            value=value,
+            proposed_by=name,
+            island=island,
+            trial_number=trial_number,
+        )
+        self._unrecorded.append(row)
+
+    def add_baselines(self, heuristics: Mapping[str, Baseline | None]) -> None:
+        """Hands what people use today to the experiment database."""
+        for name, found in heuristics.items():
+            if found is not None:
+                self.add_row(found, name)
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether what is finished should be written now."""
+        return time.monotonic() - self._flushed_s > FLUSH_S
+
+    def flush(self) -> None:
+        """Writes what is finished; raises StorageError where that cannot be."""
+        self.study.flush()
+        if self._recording is not None and self._unrecorded:
+            self._recording.add(tuple(self._unrecorded))
+            self._unrecorded.clear()
+        self._flushed_s = time.monotonic()
+
+    def finish(self, result: SearchResult) -> None:
+        """Writes how the search ended."""
+        finished = result.stopped_by in _LASTING or result.stopped_by == "trials"
+        if finished and self.ended is None:
+            self.study.finish(
+                Ending(
+                    stopped_by=result.stopped_by,
+                    trials=result.trials,
+                    lower_bound=result.lower_bound,
+                    exhaustive=result.exhaustive,
+                )
+            )
+        if self._recording is not None:
+            self._recording.finish(
+                RunEnd(
+                    stopped_by=result.stopped_by,
+                    num_trials=result.trials,
+                    num_candidates=result.candidates,
+                    search_s=result.seconds,
+                    lower_bound=result.lower_bound,
+                )
+            )
 
     def keep(self, candidate: Candidate) -> None:
         """Makes a candidate the best so far if it is."""
         if candidate.score.feasible and (self.best is None or candidate.rank < self.best.rank):
             self.best = candidate
 
-    def report(self, objective: Objective, candidates: int, bound: float, points: int = 0) -> None:
+    def report(self, candidates: int, bound: float, points: int = 0) -> None:
         """Writes what is finished now and then, and tells how far the search is."""
-        if time.monotonic() - self._flushed_s > _FLUSH_S:
-            self.study.flush()
-            self._flushed_s = time.monotonic()
+        if self.flush_due:
+            self.flush()
         if self.on_progress is not None:
             best = self.best
             self.on_progress(
@@ -144,14 +240,30 @@ class Session:
                     candidates=candidates,
                     elapsed_s=self.elapsed_s,
                     budget_s=self.budget.seconds,
-                    best_s=objective.value(best.score) if best else None,
+                    best_s=best.value if best else None,
                     lower_bound_s=bound,
                     points=points,
                 )
             )
 
 
-def why_nothing_fits(experiment: Experiment, budget: Budget, scorer: Scorer) -> str:
+class Misses(Protocol):
+    """What is known of plans that do not fit."""
+
+    @property
+    def num_candidates(self) -> int:
+        """Plans scored."""
+
+    @property
+    def num_unlimited(self) -> int:
+        """Layouts for which no grouping keeps the space's limits."""
+
+    @property
+    def least_missing_bytes(self) -> float:
+        """What the nearest miss lacks."""
+
+
+def why_nothing_fits(experiment: Experiment, budget: Budget, scorer: Misses) -> str:
     """The nearest miss among the plans that were tried."""
     name = experiment.name
     if scorer.num_candidates == scorer.num_unlimited == 0:

@@ -8,18 +8,22 @@ section 2.2).
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from autoplan.documents import build, plain
+from autoplan.documents import STRICT, build, plain
 from autoplan.errors import InputError
 from autoplan.plan import Plan
 from autoplan.search.layout import Layout
 from autoplan.search.objective import ObjectiveName
 from autoplan.search.refine import Candidate
+from autoplan.search.result import Stop
 from autoplan.storage.engine import require_sound
 from autoplan.storage.failures import passes, storage_errors
 from autoplan.storage.retry import DEFAULT_RETRY
@@ -31,11 +35,33 @@ PLAN = "plan"
 LAYOUT = "layout"
 FIGURES = "figures"
 PROPOSED_BY = "proposed_by"
+ISLAND = "island"
+BESIDE = "beside_the_trials"
+ENDING = "autoplan:ending"
+WITHOUT_ROW = "autoplan:trials_without_row:"
+"""Then the run of a search: trials that it counted and did not write, since there are too many."""
+ROW = "row"
+"""What tells a row from all others, so that one that was written is not written again."""
 CONSTRAINT = "missing_bytes"
 LIMITS = "breaks_limits"
 _STARTUP_TRIALS = 20
 _FIRST_OBJECTIVE = {"objective": "step_time"}
 """What studies minimise that do not say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a search that is finished ended."""
+
+    __pydantic_config__ = STRICT
+
+    stopped_by: Stop
+    trials: int
+    """Of the study, all runs together."""
+    lower_bound: float
+    """No plan of the space has a smaller value."""
+    exhaustive: bool
+    """Whether every plan of the space that might be better was looked at."""
 
 
 class SearchStudy:
@@ -69,6 +95,10 @@ class SearchStudy:
         self._two = objective == "step_time_and_memory"
         self._available_bytes = available_bytes
         self._pending: list[FrozenTrial] = []
+        self._run = secrets.token_hex(6)
+        self._num_rows = self._num_without_row = self._num_told = 0
+        self._failed = False
+        """Whether the first pending row may have been written, or not."""
         directions = [optuna.study.StudyDirection.MINIMIZE] * (2 if self._two else 1)
         logging.getLogger("optuna").setLevel(logging.ERROR)
         make_folder(self.storage)
@@ -79,7 +109,12 @@ class SearchStudy:
                 storage=database, study_name=name, directions=directions, load_if_exists=True
             )
             self._claim(dict(identities))
+            attributes = self._persisted.user_attrs
             earlier = self._persisted.get_trials(states=(TrialState.COMPLETE,))
+        counts = [n for name, n in attributes.items() if name.startswith(WITHOUT_ROW)]
+        self._num_earlier_without_row = sum(n for n in counts if isinstance(n, int))
+        self.ending = self._ending(attributes)
+        """How the search ended, where an earlier run finished it."""
         self.num_earlier = len(earlier)
         # Trials without parameters hold plans that no proposal led to; the sampler must not see
         # them, since it models the parameters that all trials have in common.
@@ -98,7 +133,13 @@ class SearchStudy:
     @property
     def num_trials(self) -> int:
         """Finished trials, earlier runs included."""
-        return len(self._finished())
+        rows = sum(BESIDE not in trial.user_attrs for trial in self._finished())
+        return rows + self._num_earlier_without_row + self._num_without_row
+
+    @property
+    def proposals(self) -> list[FrozenTrial]:
+        """Finished proposals, for other samplers to learn from."""
+        return self._memory.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
     def earlier(self) -> Iterator[tuple[Layout, Plan]]:
         """Layouts and plans of the feasible trials of earlier runs, best first.
@@ -128,19 +169,46 @@ class SearchStudy:
         """Records what a trial led to; it reaches the database with the next `flush`."""
         for name, violation in self._violations(refined).items():
             trial.set_constraint(name, violation)
-        for name, value in _attributes(refined).items():
+        for name, value in (_attributes(refined) | self._row()).items():
             trial.set_user_attr(name, value)
         self._pending.append(self._memory.tell(trial, self._values(refined)))
 
-    def record(self, found: Candidate, name: str) -> None:
-        """Records a plan that was found without a proposal, as a trial without parameters."""
+    def record(
+        self,
+        found: Candidate,
+        name: str,
+        *,
+        island: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        distributions: Mapping[str, BaseDistribution] | None = None,
+        counted: bool = True,
+    ) -> None:
+        """Records a plan that was found without a proposal of ours, as a trial.
+
+        Args:
+            found: the plan.
+            name: how it was found.
+            island: which one found it.
+            parameters: of the proposal, where another sampler made one.
+            distributions: of the parameters.
+            counted: whether it is one of the search's trials, or a row beside them.
+        """
+        attributes: dict[str, Any] = {PROPOSED_BY: name, **_attributes(found), **self._row()}
+        attributes |= {} if island is None else {ISLAND: island}
+        attributes |= {} if counted else {BESIDE: True}
         trial = optuna.trial.create_trial(
+            params=dict(parameters or {}),
+            distributions=dict(distributions or {}),
             values=self._values(found),
-            user_attrs={PROPOSED_BY: name, **_attributes(found)},
+            user_attrs=attributes,
             constraints=self._violations(found),
         )
         self._found.append(trial)
         self._pending.append(trial)
+
+    def count(self, trials: int) -> None:
+        """Counts trials that are finished and get no row."""
+        self._num_without_row += trials
 
     def drop(self, trial: Trial, reason: str) -> None:
         """Records a trial that has no usable figure, so that the sampler does not learn from it."""
@@ -156,10 +224,45 @@ class SearchStudy:
         with storage_errors(self.storage):
             DEFAULT_RETRY.run(self._write_pending, passes)
 
+    def finish(self, ending: Ending) -> None:
+        """Writes what is left, and how the search ended; raises StorageError like `flush`."""
+        self.flush()
+        if ending != self.ending:
+            self.ending = ending
+            value = plain(ending)
+            with storage_errors(self.storage):
+                DEFAULT_RETRY.run(lambda: self._persisted.set_user_attr(ENDING, value), passes)
+
     def _write_pending(self) -> None:
+        """Writes rows one by one, then the count of the others; harmless to repeat."""
         while self._pending:
-            self._persisted.add_trial(self._pending[0])
-            del self._pending[0]  # one by one, so that an interruption doubles none
+            row = self._pending[0].user_attrs[ROW]
+            if not (self._failed and self._is_written(row)):
+                self._failed = True
+                self._persisted.add_trial(self._pending[0])
+            self._failed = False
+            del self._pending[0]
+        if self._num_told != self._num_without_row:
+            count = self._num_without_row
+            self._persisted.set_user_attr(WITHOUT_ROW + self._run, count)
+            self._num_told = count
+
+    def _is_written(self, row: str) -> bool:
+        """Whether a write that failed, or was interrupted, has reached the database all the same.
+
+        A connection can be lost after the database has committed.
+        """
+        trials = self._persisted.get_trials(deepcopy=False)
+        return any(trial.user_attrs.get(ROW) == row for trial in trials)
+
+    def _row(self) -> dict[str, str]:
+        """The mark of the next row."""
+        self._num_rows += 1
+        return {ROW: f"{self._run}-{self._num_rows}"}
+
+    def _ending(self, attributes: Mapping[str, Any]) -> Ending | None:
+        found = attributes.get(ENDING)
+        return None if found is None else build(Ending, found, self.shown_storage, ENDING)
 
     def _finished(self) -> list[FrozenTrial]:
         """All finished trials."""
@@ -191,9 +294,14 @@ class SearchStudy:
 
     def _violations(self, candidate: Candidate) -> dict[str, float]:
         """What makes a plan infeasible, by name; 0 where it does not."""
-        score = candidate.score
-        missing_bytes = max(0.0, score.peak_bytes - self._available_bytes)
-        return {CONSTRAINT: missing_bytes, LIMITS: float(not score.keeps_limits)}
+        return violations_of(candidate, self._available_bytes)
+
+
+def violations_of(candidate: Candidate, available_bytes: float) -> dict[str, float]:
+    """What makes a plan infeasible, by name; 0 where it does not."""
+    score = candidate.score
+    missing_bytes = max(0.0, score.peak_bytes - available_bytes)
+    return {CONSTRAINT: missing_bytes, LIMITS: float(not score.keeps_limits)}
 
 
 def _attributes(candidate: Candidate) -> dict[str, Any]:

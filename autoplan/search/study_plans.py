@@ -33,7 +33,7 @@ def best_plans(
         StorageError: the database cannot be read.
     """
     name = study or experiment.name
-    chosen = Storage.of(storage or str(experiment.output / "study.db"))
+    chosen = Storage.of(storage or experiment.default_storage)
     _require_study(chosen, name)
     device = experiment.cluster.device
     opened = SearchStudy(

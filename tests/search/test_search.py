@@ -224,9 +224,9 @@ def test_the_incumbent_is_a_row_of_the_database(unproven):
     assert {"sweep", "polish"} <= names
 
 
-def test_a_database_that_fails_later_leaves_the_best_plan_and_says_where(experiment):
+def test_a_database_that_fails_later_leaves_the_best_plan_and_says_where(unproven):
     """The table is dropped under the running search, as by somebody else's mistake."""
-    database = experiment.output / "study.db"
+    database = unproven.output / "study.db"
 
     def drop(progress):
         if progress.trials == 5:
@@ -234,6 +234,6 @@ def test_a_database_that_fails_later_leaves_the_best_plan_and_says_where(experim
                 connection.execute("drop table trials")
 
     with pytest.raises(StorageError, match=r"the best plan so far takes .* saved as") as error:
-        search(experiment, on_progress=drop)
-    assert str(experiment.output / "best-plan.json") in str(error.value)
-    assert load_plan(experiment.output / "best-plan.json").num_layers == 8
+        search(unproven, on_progress=drop)
+    assert str(unproven.output / "best-plan.json") in str(error.value)
+    assert load_plan(unproven.output / "best-plan.json").num_layers == 8
