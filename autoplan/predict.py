@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autoplan.calibration import NOTE
 from autoplan.cluster import Cluster
 from autoplan.cluster.placement import Placement, place
+from autoplan.extrapolation import link_notes
 from autoplan.job import Job
 from autoplan.pipeline.kernels import last_backward_start_s
 from autoplan.pipeline.schedule import in_flight
@@ -207,7 +209,7 @@ class Predictor:
     def _notes(self, plan: Plan, run: _Run) -> tuple[str, ...]:
         """What the figures assume beyond the measurements."""
         source = self.workload.provenance.notes
-        notes = [note for note in source if note.startswith("warning:")]
+        notes = [note for note in source if note.startswith(("warning:", NOTE))]
         for samples in sorted(set(run.samples)):
             count = self.costs.layer_seconds(samples).extrapolated
             if count:
@@ -215,6 +217,7 @@ class Predictor:
                     f"extrapolated: {count} of {len(self.workload.layers)} layers were not "
                     f"measured at {samples:g} samples per call"
                 )
+        notes += self._link_notes(plan, run)
         if self.job.optimizer_s_per_element is None and self.costs.optimizer_s_per_element == 0:
             notes.append(
                 "the optimizer's update counts as 0 s: the device states no memory bandwidth, the "
@@ -226,6 +229,22 @@ class Predictor:
                 "their work, memory and update, and leaves transfers between other stages out"
             )
         return tuple(notes)
+
+    def _link_notes(self, plan: Plan, run: _Run) -> tuple[str, ...]:
+        """Where links are used beyond the sizes at which they were measured."""
+        per_microbatch = self.job.global_batch // plan.microbatches
+        elements_L = self.costs.elements_L
+        return link_notes(
+            self.cluster,
+            run.placement,
+            plan,
+            [float(self.costs.cut_bytes_C[cut]) * per_microbatch for cut in plan.cuts],
+            [
+                [float(elements_L[slice(*group.layers)].sum()) for group in stage.groups]
+                for stage in plan.stages
+            ],
+            self.job.gradient_bytes_per_element,
+        )
 
 
 def _load_s(plan: Plan, run: _Run, s: int) -> float:

@@ -78,6 +78,7 @@ class StageCosts:
         self.stash_bytes_L = np.array([layer.stash_bytes_per_sample for layer in layers])
         workspace_L = np.array([layer.workspace_bytes_per_sample for layer in layers])
         self.working_bytes_L = workspace_L + self.cut_bytes_C[:-1] + self.cut_bytes_C[1:]
+        self.constant_working_bytes_L = np.array([x.workspace_bytes or 0.0 for x in layers])
         per_element = job.gradient_bytes_per_element + job.optimizer_bytes_per_element
         self.static_bytes_L = self.parameter_bytes_L + self.elements_L * per_element
         self.available_bytes = cluster.device.memory_bytes * (1 - job.memory_headroom)
@@ -94,6 +95,9 @@ class StageCosts:
         job, bandwidth = self.job, self.cluster.device.memory_bandwidth_bytes_per_s
         if job.optimizer_s_per_element is not None:
             return job.optimizer_s_per_element
+        measured = self.cluster.device.update_s_per_element(job.optimizer)
+        if measured is not None:
+            return measured
         return job.update_bytes_per_element / bandwidth if bandwidth else 0.0
 
     def _layer_seconds(self, samples: float) -> LayerSeconds:
@@ -198,27 +202,28 @@ class StageCosts:
         elements = float(self.elements_L[inside].sum())
         sizes = [float(self.elements_L[slice(*group.layers)].sum()) for group in stage.groups]
         alone = stage.replicas == 1
-        fused = sum(
-            size
-            for size, group in zip(sizes, stage.groups, strict=True)
-            if group.layers[1] - group.layers[0] > 1
-        )
+        pairs = list(zip(sizes, stage.groups, strict=True))
+        fused = sum(size for size, group in pairs if group.layers[1] - group.layers[0] > 1)
+        single = [pair for pair in pairs if pair[1].layers[1] - pair[1].layers[0] == 1]
+        scratch = max((size for size, group in single if group.density == 1), default=0.0)
+        scratch += sum(size for size, group in single if group.density < 1)
         kept = sum(
             size for size, group in zip(sizes, stage.groups, strict=True) if group.density < 1
         )
         received = float(self.cut_bytes_C[first])
         activations = float(self.stash_bytes_L[inside].sum())
         stash = microbatches_in_flight * (received if stage.recompute else received + activations)
-        working = float(self.working_bytes_L[inside].max())
-        working += activations if stage.recompute else 0.0
+        each_L = self.working_bytes_L[inside] * samples + self.constant_working_bytes_L[inside]
+        working = float(each_L.max()) + (activations * samples if stage.recompute else 0.0)
         return Memory(
             parameter_bytes=float(self.parameter_bytes_L[inside].sum()),
             gradient_bytes=elements * job.gradient_bytes_per_element,
             optimizer_bytes=elements * job.optimizer_bytes_per_element,
             buffer_bytes=0.0 if alone else fused * job.gradient_bytes_per_element,
+            scratch_bytes=0.0 if alone else scratch * job.gradient_bytes_per_element,
             residual_bytes=0.0 if alone else kept * job.gradient_bytes_per_element,
             stash_bytes=stash * samples,
-            working_bytes=working * samples,
+            working_bytes=working,
             available_bytes=self.available_bytes,
         )
 

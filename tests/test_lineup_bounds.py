@@ -19,9 +19,11 @@ from builders import (
 from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
 from autoplan.cluster import FusedCopy, MeasuredCollective
+from autoplan.lineup_terms import chosen
 from autoplan.pipeline import lineup_walk, lineups
 from autoplan.pipeline.certificate import GPIPE, ONE_F_ONE_B, REPLICA, STAGE
 from autoplan.pipeline.lineup_walk import within
+from autoplan.pipeline.lineups import CHOICE, possible
 from autoplan.plan import RANK_ORDERS, SCHEDULES
 from autoplan.plan_bounds import PlanBounds, PlanDomain
 from autoplan.predict import Predictor
@@ -137,17 +139,86 @@ def test_the_bound_holds_where_layers_are_very_uneven():
             assert bound_s <= best_s * (1 + 1e-12)
 
 
+def least_of_lineups(predictor, microbatches, order, schedule):
+    """Each lineup that this order is the first to place so, what it is, its least step."""
+    terms = predictor.bounds._lineups.terms
+    replicas = tuple(predictor.bounds._replicas(microbatches))
+    batch, layers = BatchScorer(predictor), len(predictor.workload.layers)
+    code = {"replica": REPLICA, "stage": STAGE}[order]
+    found = terms.placed(terms.unplaced(replicas), replicas, code)
+    for n, stages in enumerate(found.stages_N):
+        shape = BatchShape(
+            replicas=tuple(replicas[r] for r in found.indices_N3S[n, CHOICE, :stages]),
+            microbatches=microbatches,
+            schedule=schedule,
+            rank_order=order,
+            recompute="where-needed",
+        )
+        inner = combinations(range(1, layers), stages - 1)
+        bounds_KB = np.array([(0, *cuts, layers) for cuts in inner])
+        step_K, missing_K = batch.score(bounds_KB, shape, buffers=False)
+        best_s = float(step_K[missing_K == 0].min(initial=np.inf))
+        yield chosen(found, np.array([n])), shape, best_s
+
+
+def ways_that_rule_out(predictor, lineup, shape, step_s):
+    """Which of the looks at one lineup, from the quickest to the closest, find no cuts."""
+    terms = predictor.bounds._lineups.terms
+    split = terms.split(shape.microbatches, tuple(predictor.bounds._replicas(shape.microbatches)))
+    gpipe = shape.schedule == "gpipe"
+    looks = {"possible": possible(terms.model, split, lineup, gpipe, step_s)[0]}
+    for name, (exchanges, each) in {
+        "within": (terms.exchanges, lineup),
+        "exact": terms.exact_tables(split, lineup, 10**6),
+    }.items():
+        looks[name] = within(terms.model, exchanges, split, each, gpipe, step_s, 10**9)[0][0]
+    return [name for name, may in looks.items() if not may]
+
+
+def test_no_lineup_is_ruled_out_at_its_own_least_step():
+    rng = random.Random(37)
+    near = far = 0
+    for n in range(120):
+        where = dataclasses.replace(slow_network(rng), nodes=2, devices_per_node=rng.randint(1, 3))
+        model = random_workload(rng, max_layers=7)
+        if n % 2:
+            layers = layers_in_turn(rng, rng.randint(3, 7))
+            model = workload(layers, [rng.choice([0.0, 1.0, 40.0]) for _ in range(len(layers) + 1)])
+        predictor = Predictor(model, where, Job(global_batch=rng.choice([4, 6, 12])))
+        m = rng.choice(predictor.domain.microbatches)
+        for schedule in SCHEDULES:
+            every = least_of_lineups(predictor, m, rng.choice(RANK_ORDERS), schedule)
+            for lineup, shape, best_s in every:
+                if best_s == np.inf:
+                    continue
+                above_s = best_s * (1 + 1e-9)
+                assert ways_that_rule_out(predictor, lineup, shape, above_s) == []
+                far += 1
+                near += bool(ways_that_rule_out(predictor, lineup, shape, 0.95 * best_s))
+    assert near >= 0.9 * far > 800
+
+
 def test_a_stage_may_have_to_leave_a_layer_to_the_next_that_it_cannot_take_itself():
     # Two replicas can take the first two layers, but then one replica cannot take the third.
     small, large, tiny = layer(0.25, 0.25), layer(2.0, 2.0), layer(0.005, 0.005)
     model = workload([large, small, large, tiny, tiny])
-    job = Job(global_batch=8)
     domain = PlanDomain(microbatches=(4,), replicas=(1, 2), stages=(3,))
-    predictor = Predictor(model, cluster(5), job, domain)
-    best_s = best_partition(predictor)
-    for reached_s in (best_s, 1.2 * best_s):
-        bound_s = PlanBounds(predictor.costs, domain).certified_s(reached_s)
-        assert 0.9 * best_s <= bound_s <= best_s * (1 + 1e-12)
+    predictor = Predictor(model, cluster(5), Job(global_batch=8), domain)
+    every = least_of_lineups(predictor, 4, "replica", "1f1b")
+    [(lineup, shape, best_s)] = [each for each in every if each[1].replicas == (2, 1, 2)]
+    assert ways_that_rule_out(predictor, lineup, shape, best_s * (1 + 1e-9)) == []
+    assert "possible" in ways_that_rule_out(predictor, lineup, shape, 0.8 * best_s)
+
+
+def test_a_stage_may_have_to_start_early_to_receive_what_fits():
+    # What crosses the cut in the middle fits once, not once for each microbatch in flight.
+    layers = [layer(parameter_bytes=size) for size in (10.0, 10.0, 60.0, 60.0)]
+    model = workload(layers, [0.0, 0.0, 20.0, 0.0, 0.0])
+    domain = PlanDomain(microbatches=(4,), replicas=(1,), stages=(3,))
+    predictor = Predictor(model, cluster(3, memory_bytes=100.0), Job(global_batch=4), domain)
+    [(lineup, shape, best_s)] = least_of_lineups(predictor, 4, "replica", "1f1b")
+    assert best_s < np.inf
+    assert ways_that_rule_out(predictor, lineup, shape, best_s * (1 + 1e-9)) == []
 
 
 def test_gpipe_without_replicas_is_bounded_exactly():

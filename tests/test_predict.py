@@ -177,14 +177,17 @@ def test_memory_by_hand(schedule, recompute, stash, working):
 
 
 @pytest.mark.parametrize(
-    ("groups", "buffer"),
-    [([(0, 3)], 70), ([(1, 3), (0, 1)], 60), ([(2, 3), (1, 2), (0, 1)], 0)],
+    ("groups", "buffer", "scratch"),
+    [([(0, 3)], 70, 0), ([(1, 3), (0, 1)], 60, 10), ([(2, 3), (1, 2), (0, 1)], 0, 40)],
 )
-def test_groups_of_several_layers_need_a_fused_buffer_where_there_are_replicas(groups, buffer):
+def test_groups_of_several_layers_need_a_fused_buffer_where_there_are_replicas(
+    groups, buffer, scratch
+):
     job = Job(global_batch=2, precision="bfloat16", optimizer="sgd")
     plan = Plan(stages=(stage(0, 3, groups, replicas=2),), microbatches=1)
     memory = predict(THREE, cluster(2), job, plan).stages[0].memory
     assert memory.buffer_bytes == buffer * 2
+    assert memory.scratch_bytes == scratch * 2
     assert memory.gradient_bytes == 70 * 2
     # The float32 master copy.
     assert memory.optimizer_bytes == 70 * 4

@@ -46,6 +46,38 @@ def positive_number(text: str) -> float:
     return value
 
 
+def add_calibration_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --calibration."""
+    parser.add_argument(
+        "--calibration",
+        type=some_text,
+        metavar="FILE",
+        help="scale device seconds as real runs showed (verify --calibrate); default: what the "
+        "experiment names",
+    )
+
+
+def add_storage_options(
+    parser: argparse.ArgumentParser, *, otherwise: str = "a file in the experiment's output folder"
+) -> None:
+    """Adds --storage and --storage-file, which exclude each other."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--storage",
+        type=some_text,
+        metavar="URL",
+        help="database (SQLAlchemy URL without a password, or a SQLite file); default: "
+        "$AUTOPLAN_STORAGE, then the URL in the file $AUTOPLAN_STORAGE_FILE, then "
+        f"{otherwise}",
+    )
+    group.add_argument(
+        "--storage-file",
+        type=some_text,
+        metavar="FILE",
+        help="file whose one line is the database's URL, for URLs with a password",
+    )
+
+
 def _number(text: str) -> float:
     """The number that a text stands for, or NaN."""
     try:

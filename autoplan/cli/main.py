@@ -8,10 +8,20 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from autoplan.cli import groups, predict, profile, search, workload
+from autoplan.cli import (
+    groups,
+    predict,
+    profile,
+    profile_links,
+    results,
+    search,
+    verify,
+    workload,
+)
 from autoplan.errors import AutoplanError
+from autoplan.redaction import install, redacted
 
-_VERBS = (search, predict, profile, groups, workload)
+_VERBS = (search, predict, verify, profile, profile_links, groups, workload, results)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -19,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong and how to get help; exit code 2."""
-        line = " ".join(message.splitlines())
+        line = redacted(" ".join(message.splitlines()))
         self.exit(2, f"{self.prog}: {line}; see {self.prog} --help\n")
 
 
@@ -38,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code (DESIGN section 6)."""
+    install()
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
@@ -45,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AutoplanError as error:
         if arguments.debug:
             raise
-        print("autoplan: " + " ".join(str(error).splitlines()), file=sys.stderr)
+        print("autoplan: " + redacted(" ".join(str(error).splitlines())), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("autoplan: interrupted", file=sys.stderr)

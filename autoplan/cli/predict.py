@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from autoplan.cli.arguments import add_calibration_option
+
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the verb."""
@@ -14,6 +16,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="what it is a plan for")
     parser.add_argument("--plan", required=True, metavar="PLAN.json", help="the plan")
+    add_calibration_option(parser)
     parser.add_argument("--trace", metavar="OUT.json", help="write the timeline for Perfetto")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
@@ -30,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     from autoplan.report.trace import chrome_trace
     from autoplan.search.experiment import load_experiment
 
-    experiment = load_experiment(arguments.experiment)
+    experiment = load_experiment(arguments.experiment, arguments.calibration)
     plan = load_plan(arguments.plan)
     predictor = Predictor(
         experiment.workload, experiment.cluster, experiment.job, experiment.domain()

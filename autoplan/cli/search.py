@@ -7,12 +7,18 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoplan.cli.arguments import add_storage_options, positive_number, some_text, whole_number
+from autoplan.cli.arguments import (
+    add_calibration_option,
+    add_storage_options,
+    positive_number,
+    some_text,
+    whole_number,
+)
 from autoplan.cli.verify import add_run_options, record, require_runnable, show, verified
 from autoplan.search.objective import OBJECTIVES
 
 if TYPE_CHECKING:
-    from autoplan.execute.verify import Verification
+    from autoplan.execute.verification import Verification
     from autoplan.search.experiment import Experiment
     from autoplan.storage.url import Storage
 
@@ -47,6 +53,21 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="K",
         help="then run the K best plans and the default plan for real",
     )
+    parser.add_argument(
+        "--workers",
+        type=whole_number(1),
+        metavar="N",
+        help="processes that propose and score; more than one are Ray actors; default: the "
+        "experiment's, else 1",
+    )
+    parser.add_argument(
+        "--ray-address",
+        type=some_text,
+        metavar="A",
+        help="Ray cluster for more than one worker, such as auto; default: $RAY_ADDRESS, else Ray "
+        "is started on this machine and stopped at the end",
+    )
+    add_calibration_option(parser)
     add_run_options(parser.add_argument_group("real runs, with --verify"))
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
@@ -58,25 +79,32 @@ def run(arguments: argparse.Namespace) -> int:
     from autoplan.report.console import console
     from autoplan.report.progress import ProgressLine
     from autoplan.report.search_tables import show_result
+    from autoplan.results.search_recording import open_recording
     from autoplan.search.experiment import load_experiment
     from autoplan.search.run import search
+    from autoplan.storage.url import Storage
 
-    experiment = load_experiment(arguments.experiment)
+    experiment = load_experiment(arguments.experiment, arguments.calibration)
     if arguments.output:
         experiment = dataclasses.replace(experiment, output=Path(arguments.output))
     if arguments.objective:
         experiment = dataclasses.replace(experiment, objective=arguments.objective)
     if arguments.verify is not None:
         require_runnable(experiment, arguments)
-    given = {name: getattr(arguments, name) for name in ("trials", "seconds", "seed")}
+    names = ("trials", "seconds", "seed", "workers")
+    given = {name: getattr(arguments, name) for name in names}
     changes = {name: value for name, value in given.items() if value is not None}
     budget = dataclasses.replace(experiment.budget, **changes)
-    with ProgressLine() as progress:
+    storage = _storage(arguments) or Storage.parse(experiment.default_storage)
+    recording = open_recording(storage, experiment, arguments.study, budget.seed)
+    with recording, ProgressLine() as progress:
         result = search(
             experiment,
             budget=budget,
-            storage=_storage(arguments),
+            storage=storage,
             study=arguments.study,
+            ray_address=arguments.ray_address,
+            recording=recording,
             on_progress=progress,
         )
     interrupted = result.stopped_by == "interrupted"

@@ -1,10 +1,11 @@
-"""autoplan workload show | convert FILE."""
+"""autoplan workload show | convert FILE, and from-program MODULE:FUNCTION."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
+from autoplan.cli import from_program
 from autoplan.cli.arguments import whole_number
 
 if TYPE_CHECKING:
@@ -19,13 +20,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description="Reads autoplan's own JSON, PipeDream graph.txt, Piper JSON and "
         "dnn-partitioning JSON; the format is told by the content.",
     )
-    actions = parser.add_subparsers(dest="action", metavar="show|convert", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print the layers as a table with totals")
     show.add_argument("--json", action="store_true", help="print autoplan's JSON instead")
     show.set_defaults(run=_show)
     convert = actions.add_parser("convert", help="write autoplan's own JSON")
     convert.add_argument("--out", required=True, metavar="WORKLOAD.json", help="file to write")
     convert.set_defaults(run=_convert)
+    from_program.add_parser(actions)
     for action in (show, convert):
         action.add_argument("file", metavar="FILE")
         add_reading_options(action)

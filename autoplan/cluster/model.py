@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -67,6 +67,24 @@ class FusedCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Measured seconds of an optimizer's update, its gradients set to zero included."""
+
+    __pydantic_config__ = STRICT
+
+    optimizer: str
+    """As a job calls it."""
+    s_per_element: float
+    """Seconds per gradient element."""
+
+    def __post_init__(self) -> None:
+        """Refuses negative and non-finite seconds."""
+        sound = math.isfinite(self.s_per_element) and self.s_per_element >= 0
+        allowed = "a finite number of seconds, at least 0"
+        require(sound, "s_per_element", self.s_per_element, allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One accelerator, or one core where there is none."""
 
@@ -84,6 +102,8 @@ class Device:
     """Cost of sparsification, where it was measured; needed for groups with a density below 1."""
     fused_copy: FusedCopy | None = None
     """Cost of fused buffers, where it was measured."""
+    updates: tuple[Update, ...] = ()
+    """Costs of optimizers that were measured; others follow from the memory's bandwidth."""
     source: str | None = None
     """Where the figures come from."""
 
@@ -93,6 +113,36 @@ class Device:
         for name in ("peak_flop_per_s", "memory_bandwidth_bytes_per_s"):
             value = getattr(self, name)
             require(value is None or _positive(value), name, value, "a finite number above 0")
+
+    def update_s_per_element(self, optimizer: str) -> float | None:
+        """Seconds of an optimizer's update per element; None where nobody measured it."""
+        return next((u.s_per_element for u in self.updates if u.optimizer == optimizer), None)
+
+    def slowed(self, factor: float) -> Device:
+        """The same device, everything that it does taking `factor` times as long."""
+
+        def slower(rate: float | None) -> float | None:
+            return None if rate is None else rate / factor
+
+        top_k, copy = self.top_k, self.fused_copy
+        if top_k is not None:
+            seconds = tuple(s * factor for s in top_k.seconds)
+            rate = top_k.scatter_add_s_per_element * factor
+            top_k = replace(top_k, seconds=seconds, scatter_add_s_per_element=rate)
+        if copy is not None:
+            group_s, element_s = copy.s_per_group * factor, copy.s_per_element * factor
+            copy = FusedCopy(s_per_group=group_s, s_per_element=element_s)
+        return replace(
+            self,
+            peak_flop_per_s=slower(self.peak_flop_per_s),
+            memory_bandwidth_bytes_per_s=slower(self.memory_bandwidth_bytes_per_s),
+            top_k=top_k,
+            fused_copy=copy,
+            updates=tuple(
+                Update(optimizer=u.optimizer, s_per_element=u.s_per_element * factor)
+                for u in self.updates
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +157,8 @@ class Link:
     """Seconds that any message takes."""
     bandwidth_bytes_per_s: float
     """Bytes per second in one direction, of one port."""
+    measured_bytes: tuple[float, float] | None = None
+    """Least and most bytes that were measured; beyond them the line is an extrapolation."""
     source: str | None = None
     """Where the figures come from."""
 
@@ -116,6 +168,14 @@ class Link:
         require(sound, "alpha_s", self.alpha_s, "a finite number of seconds, at least 0")
         value = self.bandwidth_bytes_per_s
         require(_positive(value), "bandwidth_bytes_per_s", value, "a finite number above 0")
+        span = self.measured_bytes
+        sound = span is None or 0 <= span[0] < span[1] < math.inf
+        require(sound, "measured_bytes", span, "[least, most] with 0 <= least < most")
+
+    def extrapolates(self, size_bytes: float) -> bool:
+        """Whether messages of this size were never measured; False where nothing is known."""
+        span = self.measured_bytes
+        return span is not None and not span[0] <= size_bytes <= span[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoplan.errors import InputError, require, words
 
@@ -52,6 +52,18 @@ class TrainableModel:
         if isinstance(self.labels, tuple):
             return inputs, tuple(tensor[:samples].clone() for tensor in self.labels)
         return inputs, self.labels[:samples].clone()
+
+
+class Built(NamedTuple):
+    """What a user's function returned, and where it came from."""
+
+    value: Any
+    name: str
+    """The module's own name."""
+    source: str
+    """MODULE:FUNCTION, without the folders of this machine."""
+    source_sha256: str | None
+    """Hash of the module's file, where it has one."""
 
 
 def require_paddle() -> Any:
@@ -95,6 +107,31 @@ def load_model(source: str, seed: int = 0) -> TrainableModel:
         InputError: paddle, the module or the function is missing or fails, or the function
             returns something other than (layers, (inputs, labels), loss).
     """
+    built = build_source(source, seed, _RESULT)
+    layers, inputs, labels, loss = _parts(require_paddle(), built.value, source)
+    return TrainableModel(
+        name=built.name,
+        source=built.source,
+        source_sha256=built.source_sha256,
+        layers=layers,
+        layer_names=tuple(f"{_called(layer)}.{i}" for i, layer in enumerate(layers)),
+        inputs=inputs,
+        labels=labels,
+        loss=loss,
+    )
+
+
+def build_source(source: str, seed: int, result: str) -> Built:
+    """Imports the module and calls the function.
+
+    Args:
+        source: "MODULE:FUNCTION".
+        seed: for Paddle's random numbers before the function is called.
+        result: what it should return, for messages.
+
+    Raises:
+        InputError: paddle, the module or the function is missing, or the call fails.
+    """
     module_name, colon, function_name = source.rpartition(":")
     sound = bool(colon and module_name and function_name)
     require(sound, "source", source, "MODULE:FUNCTION, such as models/gpt.py:build")
@@ -106,20 +143,15 @@ def load_model(source: str, seed: int = 0) -> TrainableModel:
         raise InputError("source", found, "a function of the module", source=source)
     paddle.seed(seed)
     try:
-        built = function()
+        value = function()
     except (Exception, SystemExit) as error:
-        found, allowed = words(complaint(error)), f"a call that returns {_RESULT}"
+        found, allowed = words(complaint(error)), f"a call that returns {result}"
         raise InputError(f"{function_name}()", found, allowed, source=source) from None
-    layers, inputs, labels, loss = _parts(paddle, built, source)
-    return TrainableModel(
+    return Built(
+        value=value,
         name=Path(module_name).stem if _is_path(module_name) else module_name.rpartition(".")[2],
         source=f"{_without_machine(module_name)}:{function_name}",
         source_sha256=_file_sha256(module),
-        layers=layers,
-        layer_names=tuple(f"{_called(layer)}.{i}" for i, layer in enumerate(layers)),
-        inputs=inputs,
-        labels=labels,
-        loss=loss,
     )
 
 

@@ -35,7 +35,7 @@ class CpuDevice:
     def __init__(self, paddle: Any) -> None:
         """Reads the processor's name and the number of compute threads."""
         self._core = paddle.base.core
-        self.description = _cpu_name()
+        self.description = cpu_name()
         # Paddle sets the variable to 1 at its import where the user has not set it.
         self.threads: int | None = int(os.environ.get("OMP_NUM_THREADS", "1").split(",")[0])
 
@@ -93,6 +93,12 @@ def current_device() -> Device:
     raise InputError("device", place, "cpu or gpu (paddle.set_device chooses)")
 
 
+def visible_gpus() -> int:
+    """CUDA devices that Paddle can use here; raises InputError where it is missing."""
+    paddle = require_paddle()
+    return int(paddle.device.cuda.device_count()) if paddle.is_compiled_with_cuda() else 0
+
+
 def set_threads(threads: int) -> None:
     """Has Paddle compute with `threads` threads on the CPU from now on.
 
@@ -105,7 +111,7 @@ def set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     """The model name that Linux gives, elsewhere the architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

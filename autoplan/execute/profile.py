@@ -56,8 +56,9 @@ def profile(
     the machine must be quiet. The notes of the result say which clock it was and how far the
     other one is from it. On a shared host 7 repeats leave several per cent of noise, 40 one or two.
 
-    Bytes per sample are those at the largest size divided by its samples: exact where memory is
-    tightest; a part that does not grow with the microbatch is thereby spread over its samples.
+    Bytes kept per sample are those at the largest size divided by its samples: exact where memory
+    is tightest. What backward needs for a moment is a line through the smallest and the largest
+    size, since new gradients of the parameters do not grow with the microbatch.
 
     Args:
         source: "MODULE:FUNCTION"; the function returns (layers in forward order, (inputs, labels),
@@ -122,8 +123,8 @@ def _measure(
     rng: np.random.Generator,
     device: Device,
     tell: Callable[[str], None],
-) -> tuple[Readings, dict[Call, int]]:
-    """Seconds of every call, and its bytes at the largest size; no garbage collection meanwhile."""
+) -> tuple[Readings, dict[int, dict[Call, int]]]:
+    """Seconds of every call, its bytes at the least and most samples; no garbage collection."""
     batches = {n: model.batch(n) for n in sizes}
     largest = sizes[-1]
     for layer in model.layers:
@@ -132,14 +133,15 @@ def _measure(
     for n in sizes:
         layer_step(model, batches[n], TimeProbe(device))
     whole_step(model, batches[largest])
-    memory = MemoryProbe(device)
+    memory = {n: MemoryProbe(device) for n in (sizes[0], largest)}
     probes = {n: TimeProbe(device) for n in sizes}
     whole = TimeProbe(device)
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        layer_step(model, batches[largest], memory)
+        for n, memory_probe in memory.items():
+            layer_step(model, batches[n], memory_probe)
         thread_s, process_s = time.thread_time(), time.process_time()
         for repeat in range(repeats):
             for n in rng.permutation(sizes).tolist():
@@ -157,7 +159,7 @@ def _measure(
         {n: probe.readings for n, probe in probes.items()},
         whole.readings["forward", 0],
         cpu_clock=device.threads == 1 and thread_s >= _OWN_THREAD_SHARE * process_s,
-    ), memory.bytes
+    ), {n: memory_probe.bytes for n, memory_probe in memory.items()}
 
 
 def _own_parameters(model: TrainableModel) -> tuple[list[list[Any]], tuple[str, ...]]:
@@ -185,18 +187,22 @@ def _layer(
     model: TrainableModel,
     i: int,
     readings: Readings,
-    bytes_of: dict[Call, int],
+    bytes_of: dict[int, dict[Call, int]],
     parameters: list[Any],
 ) -> Layer:
-    samples = readings.sizes[-1]
+    few, many = readings.sizes[0], readings.sizes[-1]
+    workspace, few_workspace = bytes_of[many]["backward", i], bytes_of[few]["backward", i]
+    slope = max(0.0, (workspace - few_workspace) / (many - few))
+    constant = max(0.0, few_workspace - slope * few)
     return Layer(
         name=model.layer_names[i],
         forward=readings.curve(("forward", i)),
         backward=readings.curve(("backward", i)),
         gradient_elements=sum(int(p.size) for p in parameters if not p.stop_gradient),
         parameter_bytes=float(tensor_bytes(parameters)),
-        stash_bytes_per_sample=bytes_of["forward", i] / samples,
-        workspace_bytes_per_sample=bytes_of["backward", i] / samples,
+        stash_bytes_per_sample=bytes_of[many]["forward", i] / many,
+        workspace_bytes_per_sample=(workspace - constant) / many,
+        workspace_bytes=constant,
     )
 
 
@@ -225,7 +231,8 @@ def _notes(readings: Readings, repeats: int) -> tuple[str, ...]:
         f"forward and backward of the uncut model at {samples} samples {readings.whole_s:.6g} s; "
         f"the sum of its layers differs by {readings.excess_over_whole():+.2%}",
         "the loss is part of the last layer; the model's input gets no gradient",
-        f"stash and workspace: at {samples} samples, divided by them",
+        f"stash: at {samples} samples, divided by them; workspace: a line through its bytes at "
+        f"{readings.sizes[0]} and {samples} samples",
     )
 
 

@@ -3,7 +3,9 @@
 Everything but the gradient groups is enumerated and scored in batches as if no group needed a
 buffer. No plan with these stages is faster than its figure, whatever its groups and whichever of
 its stages recompute; and none fits where even that does not. The plans themselves are then built in
-the order of the figures, until the next figure is no better than the best plan.
+the order of the figures, until the next figure is no better than the best plan. Where buffers do not
+fit, the best groups that do and all choices of the stages that might recompute instead are compared,
+so that the best plan is proven to be, unless stages are too long or too many for that.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from autoplan.batch_scores import BatchShape
 from autoplan.cluster.placement import place
 from autoplan.plan import RankOrder
 from autoplan.prediction import ROUNDING
-from autoplan.search.layout import Layout
+from autoplan.search.layout import MOST_UNDECIDED, Layout
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import Candidate, Scorer
 from autoplan.search.space import Recompute, SearchSpace
+from autoplan.search.stage_options import EXACT_LAYERS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,18 +112,29 @@ def _build(
     best: Candidate | None = None
     best_s, least_s, complete = reached_s, math.inf, True
     for built, (figure_s, layouts) in enumerate(_in_order(batches, space)):
-        least_s = min(least_s, figure_s)
         if figure_s >= best_s * (1 - ROUNDING):
             break
         if built == _MOST_BUILT or scorer.expired:
-            complete = False
+            least_s, complete = min(least_s, figure_s), False
             break
         for layout in layouts:
             candidate = scorer.candidate(layout)
+            if not _is_best_of_partition(layout, space):
+                least_s = min(least_s, figure_s)
             if candidate.score.feasible and candidate.score.step_s < best_s:
                 best, best_s = candidate, candidate.score.step_s
     proven = least_s >= best_s * (1 - ROUNDING)
     return Exhausted(best=best, bound_s=best_s if proven else least_s, complete=complete)
+
+
+def _is_best_of_partition(layout: Layout, space: SearchSpace) -> bool:
+    """Whether no other groups, and no other choice of what recomputes, make a faster plan of it."""
+    longest = max(end - first for first, end in itertools.pairwise(layout.bounds))
+    if longest > EXACT_LAYERS:
+        return False
+    if layout.recompute != "where-needed":
+        return len(space.recompute) == 1
+    return sum(replicas > 1 for replicas in layout.replicas) <= MOST_UNDECIDED
 
 
 def _in_order(

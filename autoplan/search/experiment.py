@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from autoplan.calibration import Calibration, calibrated, load_calibration
 from autoplan.cluster import Cluster, load_cluster, resolve_cluster
 from autoplan.documents import STRICT, build, toml_value
 from autoplan.errors import InputError, require, words
@@ -77,6 +78,8 @@ class _Document:
     objective: ObjectiveName = "step_time"
     """What is minimised."""
     output: str | None = None
+    calibration: str | None = None
+    """A file that `verify --calibrate` wrote, relative to the experiment's folder."""
 
     def __post_init__(self) -> None:
         """Refuses names that cannot be a folder's."""
@@ -99,6 +102,8 @@ class Experiment:
     """What is minimised."""
     output: Path
     """Folder for the plan and the database."""
+    calibration: Calibration | None = None
+    """What workload, cluster and job are already scaled by."""
 
     def domain(self) -> PlanDomain:
         """What the space leaves open here; raises InputError where that is nothing."""
@@ -118,8 +123,12 @@ class Experiment:
         return hashes | {"objective": self.objective}
 
 
-def load_experiment(path: str | Path) -> Experiment:
+def load_experiment(path: str | Path, calibration: str | Path | None = None) -> Experiment:
     """Reads an experiment file and the files that it names, relative to its own folder.
+
+    Args:
+        path: the experiment file.
+        calibration: a calibration file, in place of the one that the experiment names.
 
     Raises:
         InputError: one of the files cannot be read or is not valid.
@@ -143,7 +152,17 @@ def load_experiment(path: str | Path) -> Experiment:
         experiment.domain()
     except InputError as error:
         raise error.inside(source, "space") from None
-    return experiment
+    if calibration is None and head.calibration is not None:
+        calibration = folder / head.calibration
+    return experiment if calibration is None else _calibrated(experiment, calibration)
+
+
+def _calibrated(experiment: Experiment, path: str | Path) -> Experiment:
+    """The experiment with the factor of a calibration file on all device seconds."""
+    found = load_calibration(path)
+    parts = (experiment.workload, experiment.cluster, experiment.job)
+    workload, cluster, job = calibrated(*parts, found)
+    return replace(experiment, workload=workload, cluster=cluster, job=job, calibration=found)
 
 
 def _part(document: dict[str, Any], name: str, source: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,8 +13,9 @@ from autoplan.gradsync import policy_named
 from autoplan.gradsync.policies import PolicyName
 from autoplan.pipeline.schedule import in_flight
 from autoplan.plan import Plan, RankOrder, Schedule, Stage
-from autoplan.predict import Predictor
+from autoplan.predict import Predictor, Score
 from autoplan.search.space import Recompute, SearchSpace
+from autoplan.search.stage_options import StageOptions
 from autoplan.stage_costs import GroupingRule
 
 
@@ -34,11 +37,49 @@ class Layout:
     cap_bytes: float
 
 
-def assemble(layout: Layout, predictor: Predictor, space: SearchSpace) -> Plan:
+MOST_UNDECIDED = 4
+"""Stages of a plan of which all combinations of keeping and recomputing are compared."""
+
+
+def assemble(
+    layout: Layout,
+    predictor: Predictor,
+    space: SearchSpace,
+    value: Callable[[Score], float] | None = None,
+) -> Plan:
     """Groups the gradients of each stage and recomputes where the layout says so.
 
-    The space gives what holds for all groupings: densities and limits.
+    Where buffers of gradient groups do not fit, stages get groups that do, or recompute where that
+    is better and allowed.
+
+    Args:
+        layout: what was decided.
+        predictor: knows what plans take.
+        space: gives what holds for all groupings: densities and limits.
+        value: what makes a plan better if less, by default its step.
     """
+    options = _options(layout, predictor, space)
+    plans = [
+        Plan(
+            stages=stages,
+            microbatches=layout.microbatches,
+            schedule=layout.schedule,
+            rank_order=layout.rank_order,
+        )
+        for stages in itertools.product(*options)
+    ]
+    if len(plans) == 1:
+        return plans[0]
+
+    def figure(plan: Plan) -> float:
+        score = predictor.score(plan)
+        return score.step_s if value is None else value(score)
+
+    return min(plans, key=figure)
+
+
+def _options(layout: Layout, predictor: Predictor, space: SearchSpace) -> list[tuple[Stage, ...]]:
+    """The stages to choose from at each place; of many, the choices that are best alone."""
     costs, job = predictor.costs, predictor.job
     element_bytes = job.gradient_bytes_per_element
     rule = GroupingRule(
@@ -51,25 +92,18 @@ def assemble(layout: Layout, predictor: Predictor, space: SearchSpace) -> Plan:
     placement = place(predictor.cluster, layout.replicas, layout.rank_order)
     per_microbatch = job.global_batch // layout.microbatches
     count = len(layout.replicas)
-    stages = []
+    options = []
     for s, (layers, replicas) in enumerate(
         zip(pairwise(layout.bounds), layout.replicas, strict=True)
     ):
-        samples = per_microbatch / replicas
-        stage = Stage(
-            layers=layers,
-            replicas=replicas,
-            recompute=layout.recompute == "always",
-            groups=costs.grouped(layers, samples, placement.groups[s], rule),
+        at_place = StageOptions(
+            costs=costs,
+            rule=rule,
+            shape=placement.groups[s],
+            samples=per_microbatch / replicas,
+            held=in_flight(layout.schedule, s, count, layout.microbatches),
+            microbatches=layout.microbatches,
         )
-        if layout.recompute == "where-needed":
-            held = in_flight(layout.schedule, s, count, layout.microbatches)
-            if costs.memory(stage, samples, held).missing_bytes > 0:
-                stage = Stage(layers=layers, replicas=replicas, recompute=True, groups=stage.groups)
-        stages.append(stage)
-    return Plan(
-        stages=tuple(stages),
-        microbatches=layout.microbatches,
-        schedule=layout.schedule,
-        rank_order=layout.rank_order,
-    )
+        options.append(at_place.of(layers, replicas, layout.recompute))
+    undecided = sum(len(stages) > 1 for stages in options)
+    return options if undecided <= MOST_UNDECIDED else [stages[:1] for stages in options]

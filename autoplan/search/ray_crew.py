@@ -7,7 +7,9 @@ run at most once; a lost worker's successor is told what the lost one had acknow
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from autoplan.storage.url import FILE_VARIABLE, URL_VARIABLE
 _OBJECT_STORE_BYTES = 100 * 2**20
 """The least that Ray likes: what workers send fits in messages."""
 _FETCH_S = 30.0
+_CONNECT_S = 10.0
 _FEW_WORKERS = 16
 """Up to so many, each answer is taken as it comes; of more, those of a moment together."""
 
@@ -153,6 +156,7 @@ def _connected(address: str | None, workers: int) -> tuple[Any, Watch | None, bo
     """Ray, connected; who looks after what it leaves, and whether to stop it at the end."""
     import ray
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
     if ray.is_initialized():
         return ray, None, False
     chosen = address or os.environ.get("RAY_ADDRESS") or None
@@ -166,16 +170,28 @@ def _connected(address: str | None, workers: int) -> tuple[Any, Watch | None, bo
                 object_store_memory=_OBJECT_STORE_BYTES,
                 include_dashboard=False,
                 log_to_driver=False,
+                logging_level=logging.ERROR,
             )
         watch.session(ray.get_runtime_context().get_session_name())
         return ray, watch, True
     try:
-        ray.init(address=chosen, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        _require_listener(chosen)
+        ray.init(address=chosen, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        allowed = f"the address of a running Ray cluster, or auto ({lines[0]})"
+        allowed = (
+            f"the address of a running Ray cluster, or auto, and the same token in "
+            f"~/.ray/auth_token or RAY_AUTH_TOKEN as there ({lines[0]})"
+        )
         raise InputError("--ray-address", words(str(chosen)), allowed) from None
     return ray, None, True
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at an address: Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
 
 
 @contextlib.contextmanager

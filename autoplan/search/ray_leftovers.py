@@ -24,7 +24,9 @@ class Watch:
     def __init__(self) -> None:
         """Starts it in a session of its own, so that a Ctrl-C on the terminal passes it by."""
         command = [sys.executable, "-I", str(Path(__file__).resolve())]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, start_new_session=True, env={}
+        )
 
     def session(self, name: str) -> None:
         """Tells it the session's name, which the command lines of its processes carry."""

@@ -166,9 +166,9 @@ class Scorer:
     def _as_grouped(self, layout: Layout) -> Candidate:
         """The plan that the layout's own policy makes."""
         try:
-            plan = assemble(layout, self.predictor, self.space)
+            plan = assemble(layout, self.predictor, self.space, self.objective.value)
         except LimitsError:
-            plan = assemble(layout, self.predictor, self._without_limits)
+            plan = assemble(layout, self.predictor, self._without_limits, self.objective.value)
             self.num_unlimited += 1
             broken = dataclasses.replace(self.predictor.score(plan), keeps_limits=False)
             return self._scored(layout, plan, broken)

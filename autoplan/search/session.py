@@ -224,8 +224,15 @@ class Session:
 
     def keep(self, candidate: Candidate) -> None:
         """Makes a candidate the best so far if it is."""
-        if candidate.score.feasible and (self.best is None or candidate.rank < self.best.rank):
+        best = self.best
+        if candidate.score.feasible and (best is None or self._is_before(candidate, best)):
             self.best = candidate
+
+    def _is_before(self, one: Candidate, other: Candidate) -> bool:
+        """Of equals the first, or where the order is left to chance, that with the least hash."""
+        if one.rank != other.rank or self.budget.workers == 1 or one.plan == other.plan:
+            return one.rank < other.rank
+        return one.plan.sha256 < other.plan.sha256
 
     def report(self, candidates: int, bound: float, points: int = 0) -> None:
         """Writes what is finished now and then, and tells how far the search is."""

@@ -1,0 +1,1 @@
+"""The experiment database: what was planned, what was predicted, what was measured."""
