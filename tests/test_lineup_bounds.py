@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import typing
 from itertools import combinations, product
 
 import numpy as np
@@ -221,6 +222,20 @@ def test_a_stage_may_have_to_start_early_to_receive_what_fits():
     assert ways_that_rule_out(predictor, lineup, shape, best_s * (1 + 1e-9)) == []
 
 
+def test_gpipe_of_two_stages_may_be_the_best():
+    # Transfers as long as a forward: 1F1B waits for the gradients of two microbatches in flight.
+    model = workload([layer(1.0, 1.0)] * 2, [0.0, 1.0, 0.0])
+    domain = PlanDomain(microbatches=(8,), replicas=(1,), stages=(2,))
+    where = cluster(2, intra_node=link(1.0, 1e9))
+    predictor = Predictor(model, where, Job(global_batch=8), domain)
+    [(_, _, gpipe_s)] = least_of_lineups(predictor, 8, "replica", "gpipe")
+    [(_, _, alternating_s)] = least_of_lineups(predictor, 8, "replica", "1f1b")
+    assert gpipe_s < 0.9 * alternating_s
+    for reached_s in (gpipe_s, alternating_s):
+        bound_s = predictor.bounds.certified_s(reached_s)
+        assert 0.99 * gpipe_s <= bound_s <= gpipe_s * (1 + 1e-12)
+
+
 def test_gpipe_without_replicas_is_bounded_exactly():
     rng = random.Random(33)
     for _ in range(30):
@@ -305,6 +320,24 @@ def test_the_compiled_walk_equals_the_same_walk_interpreted(monkeypatch):
         assert looked_at == looked_at_again
         seen |= set(may_N.tolist())
     assert seen == {False, True}
+
+
+def test_the_labels_that_are_kept_stand_for_all_that_came():
+    # Those that do not fit any more are merged into one that is at least as good as either.
+    rng = np.random.default_rng(38)
+    merged = 0
+    for _ in range(50):
+        fields = len(typing.get_args(lineup_walk.Label))
+        came_NF = rng.choice([0.0, 1.0, 2.0, 5.0, 9.0], size=(40, fields))
+        labels_CKF = np.full((2, lineup_walk._MOST_LABELS, fields), -np.inf)
+        count_C = np.zeros(2, dtype=np.int64)
+        for label_F in came_NF:
+            lineup_walk._keep((labels_CKF, count_C), 1, tuple(label_F))
+        kept_KF = labels_CKF[1, : count_C[1]]
+        as_good_NK = (kept_KF[None] <= came_NF[:, None]).all(axis=2)
+        assert as_good_NK.any(axis=1).all()
+        merged += count_C[1] == lineup_walk._MOST_LABELS
+    assert merged > 15
 
 
 def test_too_many_lineups_are_left_to_the_other_certificate():

@@ -12,8 +12,8 @@ from autoplan.errors import require
 
 Floats = NDArray[np.float64]
 
-_MOST_STEPS = 300_000_000
-"""Steps of the dynamic program, about a second; beyond, loads are tried."""
+_MOST_STEPS = 5_000_000
+"""Steps of the dynamic program, some hundredths of a second; beyond, loads are tried."""
 _PRECISION = 1e-7
 _LEAST_WIDTH, _MOST_REACHED = 512, 4_000_000
 """Cuts that are looked at for the end of a stage, and for the ends of all stages together."""

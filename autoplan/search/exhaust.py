@@ -3,9 +3,9 @@
 Everything but the gradient groups is enumerated and scored in batches as if no group needed a
 buffer. No plan with these stages is faster than its figure, whatever its groups and whichever of
 its stages recompute; and none fits where even that does not. The plans themselves are then built in
-the order of the figures, until the next figure is no better than the best plan. Where buffers do not
-fit, the best groups that do and all choices of the stages that might recompute instead are compared,
-so that the best plan is proven to be, unless stages are too long or too many for that.
+the order of the figures, until the next figure is no better than the best plan. Where buffers do
+not fit, a figure may be out of reach; it is left out where the plan that is built is known to be
+the best of its partition.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from autoplan.batch_scores import BatchShape
 from autoplan.cluster.placement import place
 from autoplan.plan import RankOrder
 from autoplan.prediction import ROUNDING
-from autoplan.search.layout import MOST_UNDECIDED, Layout
+from autoplan.search.layout import Layout, is_settled
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import Candidate, Scorer
 from autoplan.search.space import Recompute, SearchSpace
-from autoplan.search.stage_options import EXACT_LAYERS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -111,6 +110,7 @@ def _build(
     """Builds plans in the order of their figures while the next one might be the best."""
     best: Candidate | None = None
     best_s, least_s, complete = reached_s, math.inf, True
+    decisive = "where-needed" in space.recompute or len(space.recompute) == 1
     for built, (figure_s, layouts) in enumerate(_in_order(batches, space)):
         if figure_s >= best_s * (1 - ROUNDING):
             break
@@ -119,22 +119,12 @@ def _build(
             break
         for layout in layouts:
             candidate = scorer.candidate(layout)
-            if not _is_best_of_partition(layout, space):
+            if not (decisive and is_settled(layout, scorer.predictor, space)):
                 least_s = min(least_s, figure_s)
             if candidate.score.feasible and candidate.score.step_s < best_s:
                 best, best_s = candidate, candidate.score.step_s
     proven = least_s >= best_s * (1 - ROUNDING)
     return Exhausted(best=best, bound_s=best_s if proven else least_s, complete=complete)
-
-
-def _is_best_of_partition(layout: Layout, space: SearchSpace) -> bool:
-    """Whether no other groups, and no other choice of what recomputes, make a faster plan of it."""
-    longest = max(end - first for first, end in itertools.pairwise(layout.bounds))
-    if longest > EXACT_LAYERS:
-        return False
-    if layout.recompute != "where-needed":
-        return len(space.recompute) == 1
-    return sum(replicas > 1 for replicas in layout.replicas) <= MOST_UNDECIDED
 
 
 def _in_order(

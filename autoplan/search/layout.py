@@ -12,10 +12,10 @@ from autoplan.documents import STRICT
 from autoplan.gradsync import policy_named
 from autoplan.gradsync.policies import PolicyName
 from autoplan.pipeline.schedule import in_flight
-from autoplan.plan import Plan, RankOrder, Schedule, Stage
+from autoplan.plan import Plan, RankOrder, Schedule
 from autoplan.predict import Predictor, Score
 from autoplan.search.space import Recompute, SearchSpace
-from autoplan.search.stage_options import StageOptions
+from autoplan.search.stage_options import Choice, StageOptions
 from autoplan.stage_costs import GroupingRule
 
 
@@ -58,7 +58,9 @@ def assemble(
         space: gives what holds for all groupings: densities and limits.
         value: what makes a plan better if less, by default its step.
     """
-    options = _options(layout, predictor, space)
+    choices = _choices(layout, predictor, space)
+    undecided = sum(len(choice.stages) > 1 for choice in choices)
+    most = 2 if undecided <= MOST_UNDECIDED else 1
     plans = [
         Plan(
             stages=stages,
@@ -66,7 +68,7 @@ def assemble(
             schedule=layout.schedule,
             rank_order=layout.rank_order,
         )
-        for stages in itertools.product(*options)
+        for stages in itertools.product(*(choice.stages[:most] for choice in choices))
     ]
     if len(plans) == 1:
         return plans[0]
@@ -78,8 +80,19 @@ def assemble(
     return min(plans, key=figure)
 
 
-def _options(layout: Layout, predictor: Predictor, space: SearchSpace) -> list[tuple[Stage, ...]]:
-    """The stages to choose from at each place; of many, the choices that are best alone."""
+def is_settled(layout: Layout, predictor: Predictor, space: SearchSpace) -> bool:
+    """Whether no plan of a layout's partition is faster than the one that `assemble` makes of it.
+
+    That is, none with other groups, where the layout asks for exact ones, or that recomputes
+    elsewhere, where the layout leaves that open.
+    """
+    choices = _choices(layout, predictor, space)
+    undecided = sum(len(choice.stages) > 1 for choice in choices)
+    return undecided <= MOST_UNDECIDED and all(choice.settled for choice in choices)
+
+
+def _choices(layout: Layout, predictor: Predictor, space: SearchSpace) -> list[Choice]:
+    """What to choose from for each stage."""
     costs, job = predictor.costs, predictor.job
     element_bytes = job.gradient_bytes_per_element
     rule = GroupingRule(
@@ -92,7 +105,7 @@ def _options(layout: Layout, predictor: Predictor, space: SearchSpace) -> list[t
     placement = place(predictor.cluster, layout.replicas, layout.rank_order)
     per_microbatch = job.global_batch // layout.microbatches
     count = len(layout.replicas)
-    options = []
+    choices = []
     for s, (layers, replicas) in enumerate(
         zip(pairwise(layout.bounds), layout.replicas, strict=True)
     ):
@@ -104,6 +117,5 @@ def _options(layout: Layout, predictor: Predictor, space: SearchSpace) -> list[t
             held=in_flight(layout.schedule, s, count, layout.microbatches),
             microbatches=layout.microbatches,
         )
-        options.append(at_place.of(layers, replicas, layout.recompute))
-    undecided = sum(len(stages) > 1 for stages in options)
-    return options if undecided <= MOST_UNDECIDED else [stages[:1] for stages in options]
+        choices.append(at_place.of(layers, replicas, layout.recompute))
+    return choices

@@ -8,7 +8,7 @@ recompute, which takes one more forward for every microbatch.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 
 from autoplan.cluster.collectives import GroupShape
@@ -19,8 +19,20 @@ from autoplan.stage_costs import GroupingRule, StageCosts
 
 EXACT_LAYERS = 32
 """Layers of a stage up to which the best groups within memory are found, in milliseconds."""
+_MOST_LIMITS = 3
+"""Groupings tried, each with more memory left for layers that are sent alone."""
 _NO_LAYERS_MESSAGES = 1e-3
 """Messages that a group saves whose layers but one hold no gradients: next to none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The stages to choose from at one place."""
+
+    stages: tuple[Stage, ...]
+    """One, or two where it depends on the others which is better; the faster alone first."""
+    settled: bool
+    """Whether any other groups or choice to recompute are known to make no faster plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,28 +49,30 @@ class StageOptions:
     """Microbatches in flight."""
     microbatches: int
 
-    def of(self, layers: tuple[int, int], replicas: int, recompute: Recompute) -> tuple[Stage, ...]:
-        """One stage, or two where it depends on the others which is better; the faster alone first.
-
-        Where nothing fits, the one that was asked for, recomputing if it may.
-        """
+    def of(self, layers: tuple[int, int], replicas: int, recompute: Recompute) -> Choice:
+        """What to choose from; where nothing fits, what was asked for, recomputing if it may."""
         groups = self.costs.grouped(layers, self.samples, self.shape, self.rule)
         stage = Stage(
             layers=layers, replicas=replicas, recompute=recompute == "always", groups=groups
         )
         if self._fits(stage):
-            return (stage,)
-        kept = self._within_memory(stage)
+            return Choice(stages=(stage,), settled=True)
+        kept, settled = self._within_memory(stage)
         if recompute != "where-needed":
-            return (kept or stage,)
+            return Choice(stages=(kept or stage,), settled=settled)
         asked = dataclasses.replace(stage, recompute=True)
-        again = asked if self._fits(asked) else self._within_memory(asked)
+        again: Stage | None = asked
+        if not self._fits(asked):
+            again, sure = self._within_memory(asked)
+            settled &= sure
         if kept is None or again is None:
-            return (kept or again or asked,)
+            return Choice(stages=(kept or again or asked,), settled=settled)
+        stages: tuple[Stage, ...] = (kept, again)
         if self._as_good(kept, again):
-            return (kept,)
-        both = (kept, again)
-        return both if self._alone_s(kept) <= self._alone_s(again) else both[::-1]
+            stages = (kept,)
+        elif self._alone_s(again) < self._alone_s(kept):
+            stages = (again, kept)
+        return Choice(stages=stages, settled=settled)
 
     def _fits(self, stage: Stage) -> bool:
         return self.costs.memory(stage, self.samples, self.held).missing_bytes == 0
@@ -85,40 +99,61 @@ class StageOptions:
         before = self.microbatches * forward + (self.microbatches - 1) * backward
         return before + self._finish_s(stage)
 
-    def _within_memory(self, stage: Stage) -> Stage | None:
-        """The stage with groups that fit beside the rest; None where none do, or none is known."""
-        memory = self.costs.memory(stage, self.samples, self.held)
-        exchange = memory.buffer_bytes + memory.residual_bytes
-        room_bytes = memory.available_bytes - (memory.total_bytes - exchange)
-        if room_bytes < 0:
-            return None
-        groups = self._groups_within(stage, room_bytes)
-        if groups is None:
-            return None
-        limited = dataclasses.replace(stage, groups=groups)
-        return limited if self._fits(limited) else None
+    def _within_memory(self, stage: Stage) -> tuple[Stage | None, bool]:
+        """The stage with groups that fit beside the rest, and whether none that fit end earlier.
 
-    def _groups_within(self, stage: Stage, room_bytes: float) -> tuple[GradientGroup, ...] | None:
-        """Groups whose buffers and residuals need no more; the best of a short stage."""
-        rule, (first, end) = self.rule, stage.layers
-        if end - first > EXACT_LAYERS:
-            plain = rule.densities == (1.0,) and rule.limits == GroupLimits()
-            return self._split(stage.groups, room_bytes) if plain else None
-        most_bytes = min(room_bytes, rule.limits.max_memory_bytes)
-        limits = dataclasses.replace(rule.limits, max_memory_bytes=most_bytes)
-        within = dataclasses.replace(rule, limits=limits)
+        None where none do, or none is known.
+        """
+        memory = self.costs.memory(stage, self.samples, self.held)
+        exchange_bytes = memory.buffer_bytes + memory.scratch_bytes + memory.residual_bytes
+        room_bytes = memory.available_bytes - (memory.total_bytes - exchange_bytes)
+        element_bytes = self.costs.job.gradient_bytes_per_element
+        largest = float(self.costs.elements_L[slice(*stage.layers)].max()) * element_bytes
+        if stage.replicas == 1 or room_bytes < largest:
+            return None, True  # every gradient is in some buffer
+        short = stage.layers[1] - stage.layers[0] <= EXACT_LAYERS
+        if self.rule.densities == (1.0,) and self.rule.limits == GroupLimits():
+            split = self._split(stage, room_bytes - largest)
+            as_early = self._fits(split) and self._finish_s(split) <= self._finish_s(stage)
+            if as_early or not short:
+                return (split if self._fits(split) else None), as_early
+        return self._limited(stage, room_bytes, largest) if short else (None, False)
+
+    def _limited(
+        self, stage: Stage, room_bytes: float, largest_bytes: float
+    ) -> tuple[Stage | None, bool]:
+        """The same by the policy's own limit, which leaves out the buffer of layers sent alone."""
+        used_bytes = floor_s = 0.0
+        for _ in range(_MOST_LIMITS):
+            limited = self._under(stage, room_bytes - used_bytes)
+            if limited is None:
+                return None, used_bytes == 0
+            if used_bytes == 0:
+                floor_s = self._finish_s(limited)
+            if self._fits(limited):
+                return limited, self._finish_s(limited) <= floor_s
+            scratch_bytes = self.costs.memory(limited, self.samples, self.held).scratch_bytes
+            used_bytes = scratch_bytes if used_bytes == 0 else largest_bytes
+        return None, False
+
+    def _under(self, stage: Stage, most_bytes: float) -> Stage | None:
+        """The stage with groups whose buffers and residuals need no more, if there are any."""
+        most_bytes = min(most_bytes, self.rule.limits.max_memory_bytes)
+        if most_bytes < 0:
+            return None
+        limits = dataclasses.replace(self.rule.limits, max_memory_bytes=most_bytes)
+        rule = dataclasses.replace(self.rule, limits=limits)
         try:
-            return self.costs.grouped(stage.layers, self.samples, self.shape, within)
+            groups = self.costs.grouped(stage.layers, self.samples, self.shape, rule)
         except LimitsError:
             return None
+        return dataclasses.replace(stage, groups=groups)
 
-    def _split(
-        self, groups: Sequence[GradientGroup], room_bytes: float
-    ) -> tuple[GradientGroup, ...]:
+    def _split(self, stage: Stage, room_bytes: float) -> Stage:
         """Sends layers of groups one by one, first of those with most bytes per message saved."""
         elements_L = self.costs.elements_L
         fused: dict[GradientGroup, tuple[float, float]] = {}
-        for group in groups:
+        for group in stage.groups:
             elements = elements_L[slice(*group.layers)]
             if len(elements) > 1:
                 saved = max(float((elements > 0).sum()) - 1, _NO_LAYERS_MESSAGES)
@@ -131,9 +166,8 @@ class StageOptions:
                 break
             held_bytes -= fused[group][0]
             apart.add(group)
-        return tuple(
-            part for group in groups for part in (_layerwise(group) if group in apart else (group,))
-        )
+        parts = (_layerwise(each) if each in apart else [each] for each in stage.groups)
+        return dataclasses.replace(stage, groups=tuple(itertools.chain.from_iterable(parts)))
 
 
 def _layerwise(group: GradientGroup) -> list[GradientGroup]:

@@ -100,6 +100,31 @@ def test_no_plan_beats_the_bound_whatever_its_groups_and_whichever_stages_recomp
     assert fitting > 500
 
 
+def with_memory(proposer, memory_bytes):
+    parts = proposer.predictor
+    device = dataclasses.replace(parts.cluster.device, memory_bytes=memory_bytes)
+    where = dataclasses.replace(parts.cluster, device=device)
+    return Proposer(parts.workload, where, parts.job, proposer.space)
+
+
+def test_the_best_plan_is_proven_to_be_where_buffers_do_not_fit():
+    rng = random.Random(35)
+    proven = loose = 0
+    for _ in range(60):
+        ample = with_memory(random_proposer(rng), 1e12)
+        peak_bytes = exhausted(ample).best.score.peak_bytes
+        proposer = with_memory(ample, peak_bytes * rng.uniform(0.9, 1.1))
+        found = exhausted(proposer)
+        assert found.complete
+        if found.best:
+            best_s = found.best.score.step_s
+            assert found.bound_s <= best_s
+            proven += found.bound_s == best_s
+            loose += found.bound_s < best_s
+    assert proven > 30
+    assert loose <= 2
+
+
 def test_a_plan_that_is_the_best_already_is_proven_to_be():
     rng = random.Random(33)
     proven = 0
