@@ -130,7 +130,7 @@ class Given:
         seconds = None if op.id is None else self.seconds_by_id.get(op.id)
         if seconds is None:
             return None
-        if not (math.isfinite(seconds) and seconds >= 0):
+        if not 0 <= seconds < math.inf:
             require(False, f"cost of op {op.id}", seconds, "a finite number, at least 0")
         return OpSeconds(seconds=seconds + self.call_overhead_s, source="given")
 

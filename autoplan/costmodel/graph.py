@@ -154,11 +154,11 @@ class OpGraph:
         for shape in {tensor.shape for tensor in self.tensors}:
             if min(shape, default=0) < OPEN:
                 require(False, "tensors: shape", list(shape), "dimensions of at least 0, or -1")
-        count = len(self.tensors)
+        present = set(range(len(self.tensors)))
         for op in self.walk():
-            tensors = (*op.inputs, *op.outputs)
-            if tensors and not 0 <= min(tensors) <= max(tensors) < count:
-                require(False, f"op {op.type}: tensors", list(tensors), f"0 to {count - 1}")
+            if not present.issuperset(op.inputs) or not present.issuperset(op.outputs):
+                tensors = [*op.inputs, *op.outputs]
+                require(False, f"op {op.type}: tensors", tensors, f"0 to {len(present) - 1}")
             if op.blocks:
                 sound = len(op.blocks) == 1 if op.trips is not None else True
                 require(sound, f"op {op.type}: blocks", len(op.blocks), "one block in a loop")

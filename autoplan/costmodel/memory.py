@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoplan.costmodel.graph import DTYPE_BYTES, Op, OpGraph, TensorInfo
@@ -57,12 +57,12 @@ def estimate_memory(graph: OpGraph) -> MemoryEstimate:
     fixed = [tensor.persistable for tensor in tensors]
     for index in graph.feeds:
         fixed[index] = True
-    kept_bytes = sum(size for size, kept in zip(sizes, fixed, strict=True) if kept)
+    kept = [index for index, each in enumerate(fixed) if each]
+    kept_bytes = sum([sizes[index] for index in kept])
     lifetimes = _Lifetimes(graph.ops, sizes, fixed)
     alive = peak = kept_bytes
     where, stash = -1, 0
-    for position, op in enumerate(graph.ops):
-        born, freed = lifetimes.at(position)
+    for position, (op, born, freed) in enumerate(lifetimes.steps()):
         alive += born
         inside = _inside_bytes(op, tensors, sizes) if op.attributes or op.blocks else 0
         if alive + inside > peak:
@@ -71,15 +71,14 @@ def estimate_memory(graph: OpGraph) -> MemoryEstimate:
         if op.role == "forward":
             stash = alive - kept_bytes
     held = lifetimes.held(where) if where >= 0 else []
-    kept = [index for index, each in enumerate(fixed) if each]
-    by_dtype: Counter[str] = Counter()
+    by_dtype: defaultdict[str, int] = defaultdict(int)
     for index in (*kept, *held):
         by_dtype[tensors[index].dtype] += sizes[index]
     held.sort(key=lambda index: -sizes[index])
     return MemoryEstimate(
-        parameter_bytes=sum(sizes[i] for i in kept if tensors[i].parameter),
+        parameter_bytes=sum([sizes[i] for i in kept if tensors[i].parameter]),
         state_bytes=sum(
-            sizes[i] for i in kept if tensors[i].persistable and not tensors[i].parameter
+            [sizes[i] for i in kept if tensors[i].persistable and not tensors[i].parameter]
         ),
         gradient_bytes=gradient_bytes(graph),
         feed_bytes=sum(sizes[i] for i in graph.feeds),
@@ -111,8 +110,8 @@ class _Lifetimes:
         self._ops = ops
         self._sizes = sizes
         self._fixed = fixed
-        self._last: dict[int, int] = {}
-        self._first: dict[int, int] = {}
+        # Of each tensor the positions of the last use, and of the first writer; -1 without any.
+        self._last, self._first = [-1] * len(sizes), [-1] * len(sizes)
         last, first = self._last, self._first
         for position, op in enumerate(ops):
             read = op.inputs
@@ -123,35 +122,37 @@ class _Lifetimes:
                 last[index] = position
             for index in op.outputs:
                 last[index] = position
-                first.setdefault(index, position)
+                if first[index] < 0:
+                    first[index] = position
             if op.blocks:
-                last.update(dict.fromkeys(_tensors_inside(op), position))
-        self._ending: list[list[int]] = [[] for _ in ops]
-        self._starting: list[list[int]] = [[] for _ in ops]
-        for index, position in first.items():
-            if not fixed[index]:
-                self._starting[position].append(index)
-                self._ending[last[index]].append(index)
+                for index in _tensors_inside(op):
+                    last[index] = position
 
-    def at(self, position: int) -> tuple[int, int]:
-        """Bytes born with an operator, and freed after it."""
-        sizes = self._sizes
-        born = sum([sizes[index] for index in self._starting[position]])
-        freed = sum([sizes[index] for index in self._ending[position]])
-        op = self._ops[position]
-        shared = sum(sizes[old] for old in self._handed_over(op, position)) if op.reuses else 0
-        return born - shared, freed - shared
+    def steps(self) -> Iterable[tuple[Op, int, int]]:
+        """Each operator, bytes born with it, and bytes freed after it."""
+        born, freed = [0] * len(self._ops), [0] * len(self._ops)
+        for index, position in enumerate(self._first):
+            if position >= 0 and not self._fixed[index]:
+                born[position] += self._sizes[index]
+                freed[self._last[index]] += self._sizes[index]
+        for position, op in enumerate(self._ops):
+            if op.reuses:
+                shared = sum(self._sizes[old] for old in self._handed_over(op, position))
+                born[position] -= shared
+                freed[position] -= shared
+        return zip(self._ops, born, freed, strict=True)
 
     def held(self, position: int) -> list[int]:
-        """Tensors alive while the operator runs, the fixed ones left out."""
+        """Tensors alive while the operator runs, the fixed ones left out, oldest first."""
         shared = set(self._handed_over(self._ops[position], position))
-        return [
+        held = [
             index
-            for index, first in self._first.items()
-            if not self._fixed[index]
-            and first <= position <= self._last[index]
+            for index, first in enumerate(self._first)
+            if 0 <= first <= position <= self._last[index]
+            and not self._fixed[index]
             and index not in shared
         ]
+        return sorted(held, key=self._first.__getitem__)
 
     def _handed_over(self, op: Op, position: int) -> list[int]:
         """Operands whose memory a result takes over."""
@@ -161,7 +162,7 @@ class _Lifetimes:
                 continue
             new, old = op.outputs[result], op.inputs[operand]
             if (
-                old in self._first
+                self._first[old] >= 0
                 and not (self._fixed[old] or self._fixed[new])
                 and self._last[old] == position
                 and self._first[new] == position
@@ -185,8 +186,7 @@ def _peak_of_block(block: Sequence[Op], tensors: Sequence[TensorInfo], sizes: Se
         fixed[index] = tensors[index].persistable
     lifetimes = _Lifetimes(block, sizes, fixed)
     alive = peak = 0
-    for position, op in enumerate(block):
-        born, freed = lifetimes.at(position)
+    for op, born, freed in lifetimes.steps():
         alive += born
         peak = max(peak, alive + _inside_bytes(op, tensors, sizes))
         alive -= freed

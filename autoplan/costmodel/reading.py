@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from autoplan.costmodel.graph import (
     DTYPE_BYTES,
@@ -40,6 +43,9 @@ _OTHER_DTYPE_NAMES = {
     "undefined": "float32",
     "raw": "uint8",
 }
+
+
+Made = TypeVar("Made")
 
 
 @dataclass(kw_only=True)
@@ -89,6 +95,33 @@ def dtype_name(dtype: Any) -> str:
 
 
 _DTYPE_NAMES: dict[Any, str] = {}
+
+
+def in_bulk(kind: type[Made], names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Made]:
+    """Instances of a slotted dataclass, several times as fast as its constructor makes them.
+
+    Sets one field of all instances after the other. Checks no values: what holds the instances
+    must.
+
+    Args:
+        kind: a dataclass with slots and without `__post_init__`.
+        names: fields; the others take their defaults.
+        rows: for each instance the values of these fields.
+    """
+    made = list(map(kind.__new__, itertools.repeat(kind, len(rows))))
+    columns = {name: map(itemgetter(place), rows) for place, name in enumerate(names)}
+    for each in dataclasses.fields(kind):  # type: ignore[arg-type]
+        column = columns.get(each.name) or _defaults(each)
+        deque(map(getattr(kind, each.name).__set__, made, column), maxlen=0)
+    return made
+
+
+def _defaults(of: dataclasses.Field[Any]) -> Iterator[Any]:
+    """A field's default value, as often as it is asked for."""
+    if of.default_factory is not dataclasses.MISSING:
+        return itertools.starmap(of.default_factory, itertools.repeat(()))
+    assert of.default is not dataclasses.MISSING, f"{of.name}: no value and no default"
+    return itertools.repeat(of.default)
 
 
 def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Attribute]:

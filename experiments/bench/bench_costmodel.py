@@ -9,7 +9,7 @@
 
 CPU seconds, the least of some repeats. Needs Paddle. Run from the repository's root:
 
-    python experiments/bench/bench_costmodel.py [--layers 10 60 97] [--repeats 7] [--json]
+    python experiments/bench/bench_costmodel.py [--layers 10 60 97] [--repeats 25] [--json]
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def growth(repeats: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, nargs="+", default=[10, 60, 97])
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--json", action="store_true", help="print the figures as one document")
     arguments = parser.parse_args()
     paddle.enable_static()

@@ -161,3 +161,19 @@ def test_what_is_no_program_is_refused():
     pytest.importorskip("paddle")
     with pytest.raises(InputError, match=r"paddle\.static\.Program"):
         read_program("program")
+
+
+@pytest.mark.parametrize("stem", ["x", "x" * 300, "größe", "x@GRAD"])
+def test_variables_of_the_old_ir_keep_their_own_format_whatever_their_names(static_paddle, stem):
+    formats = [([4, 2], "float32", False), ([2, 4], "float32", True), ([4, 2], "int64", False)]
+    names = [f"{stem}{number}" for number in range(len(formats))]
+    with static_paddle.pir_utils.OldIrGuard():
+        program = static_paddle.static.Program()
+        for name, (shape, dtype, lasting) in zip(names, formats, strict=True):
+            program.global_block().create_var(
+                name=name, shape=shape, dtype=dtype, persistable=lasting
+            )
+        tensors = read_program(program).tensors
+    found = [(list(each.shape), each.dtype, each.persistable) for each in tensors]
+    assert [each.name for each in tensors] == names
+    assert found == formats
