@@ -123,11 +123,12 @@ class BatchScorer:
         """Whether each stage [i, j) recomputes, and the bytes that it lacks, like `score`."""
         static = self._static_bytes_C[j] - self._static_bytes_C[i]
         if buffers:
-            fused = np.where(j - i > 1, self._elements_C[j] - self._elements_C[i], 0.0)
+            fused = self._elements_C[j] - self._elements_C[i]
             static = static + fused * self.predictor.job.gradient_bytes_per_element
+            static = static + _largest_between(self._largest_constant, self._levels, i, j)
         activations = self._stash_bytes_C[j] - self._stash_bytes_C[i]
         received = self.costs.cut_bytes_C[i]
-        working = self._working_bytes(i, j)
+        working = _largest_between(self._largest, self._levels, i, j)
         kept = static + (held * (received + activations) + working) * samples
         thrown = static + (held * received + working + activations) * samples
         available = self.costs.available_bytes * (1.0 if buffers else 1 + ROUNDING)
@@ -152,14 +153,6 @@ class BatchScorer:
             elements_L = self.costs.elements_L
         return FinishTimes(backward_s_L, elements_L, pieces)
 
-    def _working_bytes(self, i: Ints, j: Ints) -> Floats:
-        """The largest working set per sample of the layers [i, j)."""
-        level = self._levels[j - i]
-        largest: Floats = np.maximum(
-            self._largest[level, i], self._largest[level, j - (1 << level)]
-        )
-        return largest
-
     @functools.cached_property
     def _levels(self) -> Ints:
         """The largest power of two that fits into so many layers, as its exponent."""
@@ -168,10 +161,27 @@ class BatchScorer:
 
     @functools.cached_property
     def _largest(self) -> Floats:
-        """Row n: the largest working set among the 2^n layers from each on."""
-        rows = [self.costs.working_bytes_L.astype(np.float64)]
-        while (half := 1 << (len(rows) - 1)) * 2 <= rows[0].size:
-            row = rows[-1].copy()
-            row[: row.size - half] = np.maximum(row[: row.size - half], row[half:])
-            rows.append(row)
-        return np.stack(rows)
+        """Of working sets per sample."""
+        return _largest_of_powers(self.costs.working_bytes_L)
+
+    @functools.cached_property
+    def _largest_constant(self) -> Floats:
+        """Of what working sets hold whatever the samples."""
+        return _largest_of_powers(self.costs.constant_working_bytes_L)
+
+
+def _largest_of_powers(values_L: Floats) -> Floats:
+    """Row n: the largest value among the 2^n layers from each on."""
+    rows = [values_L.astype(np.float64)]
+    while (half := 1 << (len(rows) - 1)) * 2 <= rows[0].size:
+        row = rows[-1].copy()
+        row[: row.size - half] = np.maximum(row[: row.size - half], row[half:])
+        rows.append(row)
+    return np.stack(rows)
+
+
+def _largest_between(largest: Floats, levels: Ints, i: Ints, j: Ints) -> Floats:
+    """The largest value of the layers [i, j)."""
+    level = levels[j - i]
+    found: Floats = np.maximum(largest[level, i], largest[level, j - (1 << level)])
+    return found

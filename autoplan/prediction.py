@@ -21,21 +21,32 @@ class Memory:
     optimizer_bytes: float
     buffer_bytes: float
     """Fused buffers of gradient groups that hold several layers."""
+    scratch_bytes: float
+    """Buffers of groups that hold one layer: the dense ones take turns in the largest of theirs,
+    the sparse ones have one each."""
     residual_bytes: float
     """What sparse groups have not sent yet (error feedback)."""
     stash_bytes: float
     """Kept activations of all microbatches in flight."""
     working_bytes: float
     """The largest working set of one layer's backward."""
+    released_bytes: float
+    """Stash that backward has released by the time at which it needs most: the peak is expected to
+    be as much lower than what is set aside."""
     available_bytes: float
     """Memory of the device less the job's headroom."""
 
     @property
     def total_bytes(self) -> float:
-        """All that the stage needs."""
+        """All that the stage is to have set aside: its largest parts, whenever they are needed."""
         static = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
-        exchange = self.buffer_bytes + self.residual_bytes
+        exchange = self.buffer_bytes + self.scratch_bytes + self.residual_bytes
         return static + exchange + self.stash_bytes + self.working_bytes
+
+    @property
+    def expected_bytes(self) -> float:
+        """The peak that a run is expected to show."""
+        return self.total_bytes - self.released_bytes
 
     @property
     def missing_bytes(self) -> float:
@@ -124,6 +135,7 @@ class Prediction:
         document: dict[str, Any] = plain(self)
         for stage, row in zip(self.stages, document["stages"], strict=True):
             row["memory"]["total_bytes"] = stage.memory.total_bytes
+            row["memory"]["expected_bytes"] = stage.memory.expected_bytes
             row["memory"]["missing_bytes"] = stage.memory.missing_bytes
         gap = self.gap if math.isfinite(self.gap) else None
         return document | {"gap": gap, "feasible": self.feasible}

@@ -214,6 +214,9 @@ class StageCosts:
         activations = float(self.stash_bytes_L[inside].sum())
         stash = microbatches_in_flight * (received if stage.recompute else received + activations)
         each_L = self.working_bytes_L[inside] * samples + self.constant_working_bytes_L[inside]
+        # While a layer's backward runs, those of the layers behind it are over.
+        behind_L = (activations - np.cumsum(self.stash_bytes_L[inside])) * samples
+        released = float(each_L.max() - (each_L - behind_L).max())
         working = float(each_L.max()) + (activations * samples if stage.recompute else 0.0)
         return Memory(
             parameter_bytes=float(self.parameter_bytes_L[inside].sum()),
@@ -224,6 +227,7 @@ class StageCosts:
             residual_bytes=0.0 if alone else kept * job.gradient_bytes_per_element,
             stash_bytes=stash * samples,
             working_bytes=working,
+            released_bytes=max(0.0, released),
             available_bytes=self.available_bytes,
         )
 

@@ -72,10 +72,10 @@ class StageLoads:
         costs, held_C = self.costs, terms.held_C
         static_CC = _differences(costs.static_bytes_L)
         if terms.fused and terms.replicas > 1:
-            cuts = np.arange(len(held_C))
-            several = cuts[None, :] - cuts[:, None] > 1
             buffers_CC = self.elements_CC * costs.job.gradient_bytes_per_element
-            static_CC = static_CC + np.where(several, buffers_CC, 0.0)
+            static_CC = static_CC + buffers_CC
+        if terms.fused:
+            static_CC = static_CC + _largest_CC(costs.constant_working_bytes_L)
         stash_CC = _differences(costs.stash_bytes_L)
         received_CC = held_C[None, :] * costs.cut_bytes_C[:, None]
         kept_CC = held_C[None, :] * stash_CC + self._working_bytes_CC
@@ -92,11 +92,15 @@ class StageLoads:
     @functools.cached_property
     def _working_bytes_CC(self) -> Floats:
         """The largest working set per sample of the layers [i, j)."""
-        layers = self.costs.working_bytes_L
-        table = np.zeros((layers.size + 1, layers.size + 1))
-        for i in range(layers.size):
-            table[i, i + 1 :] = np.maximum.accumulate(layers[i:])
-        return table
+        return _largest_CC(self.costs.working_bytes_L)
+
+
+def _largest_CC(values_L: Floats) -> Floats:
+    """The largest value of every interval of layers."""
+    table = np.zeros((values_L.size + 1, values_L.size + 1))
+    for i in range(values_L.size):
+        table[i, i + 1 :] = np.maximum.accumulate(values_L[i:])
+    return table
 
 
 def _differences(values_L: Floats) -> Floats:

@@ -10,6 +10,7 @@ import optuna
 from optuna.trial import TrialState
 
 from autoplan.documents import build
+from autoplan.errors import InputError, StorageError
 from autoplan.plan import Plan
 from autoplan.predict import Predictor
 from autoplan.results.database import Database
@@ -17,6 +18,9 @@ from autoplan.results.queries import leaders
 from autoplan.search.study import ENDING, ROW, WITHOUT_ROW
 from autoplan.storage.studies import study_storage
 from autoplan.storage.url import Storage
+
+CAPPED = 'space = {grouping = ["threshold"]}'
+"""In place of an experiment's space: no plan reaches the bound, so trials or time end a search."""
 
 
 def stored_trials(storage, study="small"):
@@ -31,6 +35,17 @@ def num_acknowledged(storage, study="small"):
     counts = [n for name, n in found.user_attrs.items() if name.startswith(WITHOUT_ROW)]
     rows = [t for t in found.get_trials() if "beside_the_trials" not in t.user_attrs]
     return len(rows) + sum(counts)
+
+
+def acknowledged(storage):
+    """Trials in a database that may not be there yet."""
+    path = Path(str(storage).removeprefix("sqlite:///"))
+    if not (path.exists() and path.stat().st_size):
+        return 0
+    try:
+        return num_acknowledged(storage)
+    except (InputError, StorageError, KeyError):  # being made
+        return 0
 
 
 def check(storage, experiment, study="small"):

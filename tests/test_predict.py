@@ -405,3 +405,29 @@ def test_gap_is_infinite_where_the_bound_is_zero_and_json_leaves_it_out():
     assert found.step_s == 0
     assert found.gap == math.inf
     assert found.to_document()["gap"] is None
+
+
+def memory_of(*layers, samples=1):
+    job = Job(global_batch=samples, optimizer="sgd")
+    plan = Plan(stages=(stage(0, len(layers)),), microbatches=1)
+    return predict(workload(layers), cluster(1), job, plan).stages[0].memory
+
+
+def test_a_peak_is_expected_without_the_stash_that_backward_has_released():
+    # The first layer's backward runs when the second one's stash is gone.
+    memory = memory_of(
+        layer(stash_bytes_per_sample=10.0, workspace_bytes_per_sample=50.0),
+        layer(stash_bytes_per_sample=20.0, workspace_bytes_per_sample=5.0),
+    )
+    assert (memory.total_bytes, memory.expected_bytes) == (80.0, 60.0)
+    last = memory_of(
+        layer(stash_bytes_per_sample=10.0, workspace_bytes_per_sample=5.0),
+        layer(stash_bytes_per_sample=20.0, workspace_bytes_per_sample=50.0),
+    )
+    assert last.expected_bytes == last.total_bytes == 80.0
+
+
+@pytest.mark.parametrize(("samples", "working"), [(1, 32.0), (4, 38.0)])
+def test_a_constant_workspace_does_not_grow_with_the_samples(samples, working):
+    only = layer(workspace_bytes=30.0, workspace_bytes_per_sample=2.0)
+    assert memory_of(only, samples=samples).working_bytes == working

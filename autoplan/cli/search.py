@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     budget = dataclasses.replace(experiment.budget, **changes)
     storage = _storage(arguments) or Storage.parse(experiment.default_storage)
     recording = open_recording(storage, experiment, arguments.study, budget.seed)
-    with recording, ProgressLine() as progress:
+    # Ray prints on standard output what its other processes have to say.
+    with recording, contextlib.redirect_stdout(sys.stderr), ProgressLine() as progress:
         result = search(
             experiment,
             budget=budget,

@@ -122,12 +122,10 @@ def verified(
     experiment: Experiment, plans: dict[str, Plan], arguments: argparse.Namespace
 ) -> Verification:
     """Runs plans as the options say, and writes what these say of the device's speed."""
-    from autoplan.documents import require_writable
     from autoplan.execute.protocol import Settings
     from autoplan.execute.verify import verify
 
-    if arguments.calibrate:
-        require_writable(arguments.calibrate, "--calibrate")
+    _require_calibratable(arguments)
     verification = verify(
         experiment,
         plans,
@@ -145,6 +143,19 @@ def verified(
     if arguments.calibrate:
         _calibrate(verification, experiment, arguments.calibrate)
     return verification
+
+
+def _require_calibratable(arguments: argparse.Namespace) -> None:
+    """Refuses a calibration that could not be fitted or written, before anything runs."""
+    from autoplan.documents import require_writable
+    from autoplan.errors import InputError, words
+
+    if arguments.calibrate is None:
+        return
+    if arguments.compute != "real":
+        found = words("emulated compute, which says nothing of the device")
+        raise InputError("--calibrate", found, "--compute real")
+    require_writable(arguments.calibrate, "--calibrate")
 
 
 def _calibrate(verification: Verification, experiment: Experiment, path: str) -> None:
@@ -174,6 +185,7 @@ def require_runnable(experiment: Experiment, arguments: argparse.Namespace) -> N
     """Refuses real runs that could not be started whatever the plans."""
     from autoplan.execute.verify import require_runnable
 
+    _require_calibratable(arguments)
     starter = _starter(experiment, arguments)
     require_runnable(experiment, _modes(arguments), arguments.model, starter)
 

@@ -22,13 +22,9 @@ def calibration_of(verification: Verification, experiment: Experiment) -> Calibr
     """The calibration that the plans of a verification ask for, on top of the experiment's own.
 
     Raises:
-        InputError: no plan ran, compute was emulated, or no factor explains the steps.
+        InputError: no plan ran, or no factor explains the steps.
     """
     measured = verification.measured
-    modes = verification.plans[0].run.modes
-    if not measured or modes.compute != "real":
-        found = words("no plan that ran" if not measured else "emulated compute")
-        raise InputError("--calibrate", found, "real compute of at least one plan")
     parts = (experiment.workload, experiment.cluster, experiment.job)
 
     def scaled(factor: float) -> Predictor:

@@ -95,18 +95,9 @@ def profile_device(
     require(repeats >= 3, "repeats", repeats, "at least 3")
     require(0 < density <= 1, "density", density, "above 0, at most 1")
     tell = progress or (lambda line: None)
-    device = current_device()
-    found = words(f"{device.description}, a GPU")
-    require(device.threads is not None, "device", found, "a CPU: copies on GPUs overlap with both")
-    set_threads(1)
-    model = load_model(source, seed)
-    parameters = _parameters(model)
-    for _ in range(_ACCUMULATED):
-        whole_step(model, model.batch(model.num_samples))
+    model, parameters = _trained(source, seed)
     gradients = HostGradients(parameters)
     elements = sum(gradients.sizes)
-    found = words("a model that trains no parameter")
-    require(elements > 0, "layers", found, "layers with parameters")
     tell(f"{elements} gradient elements of {len(parameters)} parameters")
     top = _top_k(model, gradients, density, repeats)
     tell(f"top-k: {1e9 * top.seconds[-1] / top.elements[-1]:.2f} ns per element")
@@ -122,6 +113,21 @@ def profile_device(
         elements=elements,
         source=model.source,
     )
+
+
+def _trained(source: str, seed: int) -> tuple[TrainableModel, list[Any]]:
+    """The model and its parameters, whose gradients are those of a few steps, added up."""
+    device = current_device()
+    found = words(f"{device.description}, a GPU")
+    require(device.threads is not None, "device", found, "a CPU: copies on GPUs overlap with both")
+    set_threads(1)
+    model = load_model(source, seed)
+    parameters = _parameters(model)
+    found = words("a model that trains no parameter")
+    require(bool(parameters), "layers", found, "layers with parameters")
+    for _ in range(_ACCUMULATED):
+        whole_step(model, model.batch(model.num_samples))
+    return model, parameters
 
 
 def _parameters(model: TrainableModel) -> list[Any]:

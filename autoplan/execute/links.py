@@ -120,20 +120,10 @@ def profile_links(
     allowed = "three or more rising numbers of bytes, each at least 64"
     require(rising and sizes[0] >= 64, "sizes", tuple(sizes), allowed)
     starter = starter or LocalStarter()
-    groups = [tuple(range(n)) for n in _group_sizes(ranks)]
-    gpu = device == "gpu"
-    job = WorkerJob(
-        runs=(),
-        job=Job(global_batch=1),
-        modes=Modes(compute="real" if gpu else "emulated", link="native", device=device),
-        seed=0,
-        framework_groups=True,
-        devices=tuple(map(starter.device, range(ranks))) if gpu else (),
-        probed_groups=tuple(groups),
-    )
+    groups = tuple(tuple(range(n)) for n in _group_sizes(ranks))
     tell = progress or (lambda line: None)
     lines = []
-    with Launch(job, ranks, starter) as launch:
+    with Launch(_job(ranks, groups, device, starter), ranks, starter) as launch:
         launch.prepare(_START_S)
         wanted: list[tuple[ProbedOperation, tuple[int, ...]]] = [("transfer", (0, 1))]
         wanted += [(operation, group) for operation in _COLLECTIVES for group in groups]
@@ -142,6 +132,22 @@ def profile_links(
             tell(lines[-1].line)
         told = launch.environment
     return LinkProfile(lines=tuple(lines), device=told["device"], collectives=told["collectives"])
+
+
+def _job(
+    ranks: int, groups: tuple[tuple[int, ...], ...], device: DeviceKind, starter: Starter
+) -> WorkerJob:
+    """No plans, but the groups whose links are measured."""
+    gpu = device == "gpu"
+    return WorkerJob(
+        runs=(),
+        job=Job(global_batch=1),
+        modes=Modes(compute="real" if gpu else "emulated", link="native", device=device),
+        seed=0,
+        framework_groups=True,
+        devices=tuple(map(starter.device, range(ranks))) if gpu else (),
+        probed_groups=groups,
+    )
 
 
 def _group_sizes(ranks: int) -> list[int]:

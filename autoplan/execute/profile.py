@@ -193,7 +193,7 @@ def _layer(
     few, many = readings.sizes[0], readings.sizes[-1]
     workspace, few_workspace = bytes_of[many]["backward", i], bytes_of[few]["backward", i]
     slope = max(0.0, (workspace - few_workspace) / (many - few))
-    constant = max(0.0, few_workspace - slope * few)
+    constant = min(max(0.0, few_workspace - slope * few), workspace)
     return Layer(
         name=model.layer_names[i],
         forward=readings.curve(("forward", i)),

@@ -17,8 +17,8 @@ from autoplan.plan import Plan
 
 Array = NDArray[Any]
 
-_SPEED_STEPS = 5
-"""Steps of a short profile, after one that warms up."""
+_SPEED_WARMUP, _SPEED_STEPS = 3, 5
+"""Steps of a short profile; the allocator has its pages from the third one on."""
 
 
 class RankModel:
@@ -111,11 +111,12 @@ class RankModel:
         samples = min(samples, self.model.num_samples)
         probe = TimeProbe(device)
         state = self._paddle.get_rng_state()
-        for _ in range(1 + _SPEED_STEPS):
+        for _ in range(_SPEED_WARMUP + _SPEED_STEPS):
             layer_step(self.model, self.model.batch(samples), probe)
         self._paddle.set_rng_state(state)
         self.drop_gradients((0, len(self.model.layers)))
-        steady = [[thread_s for _, thread_s in each[1:]] for each in probe.readings.values()]
+        kept = slice(_SPEED_WARMUP, None)
+        steady = [[thread_s for _, thread_s in each[kept]] for each in probe.readings.values()]
         return samples, sum(map(statistics.median, steady))
 
     def _tell(self, key: int) -> None:

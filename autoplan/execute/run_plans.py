@@ -159,12 +159,13 @@ class _Sweep:
         self.tell(f"starting {self.ranks} ranks for {len(pending)} plans")
         with Launch(job, self.ranks, self.starter) as launch:
             launch.prepare(self.settings.start_limit_s)
-            self._note(launch, pinned, self._profile_ratio(launch))
+            self._note(launch, pinned)
             for i in pending:
                 if launch.refusals[i] is not None:
                     self.readings[i].failure = ("failed", str(launch.refusals[i]))
                 else:
                     self._warm_up(launch, i)
+            before = self._profile_ratio(launch)
             orders = visiting_order(len(self.plans), self.settings.rounds, self.settings.seed)
             for number, order in enumerate(orders):
                 for i in order:
@@ -172,8 +173,10 @@ class _Sweep:
                         self._measure(launch, i)
                 self.tell(f"round {number + 1} of {self.settings.rounds}")
             after = self._profile_ratio(launch)
-            if self.environment is not None:
-                self.environment = replace(self.environment, profile_ratio_after=after)
+            assert self.environment is not None
+            self.environment = replace(
+                self.environment, profile_ratio_before=before, profile_ratio_after=after
+            )
 
     def _warm_up(self, launch: Launch, i: int) -> None:
         """The first steps of a plan, which also tell losses, memory and whether replicas agree."""
@@ -248,8 +251,18 @@ class _Sweep:
         return self.meter.foreign_share(time.process_time() - own_s) < QUIET_LOAD
 
     def _profile_ratio(self, launch: Launch) -> float | None:
-        """What all layers take in the ranks now, over what the workload says."""
-        samples = min(stage.samples for costs in self.costs for stage in costs.stages)
+        """What all layers take in the ranks now, over what the workload says.
+
+        Only microbatches of a plan that has run are tried: others may break the model.
+        """
+        sizes = [
+            {stage.samples for stage in costs.stages}
+            for costs, readings in zip(self.costs, self.readings, strict=True)
+            if readings.failure is None
+        ]
+        samples = min((min(each) for each in sizes if len(each) == 1), default=None)
+        if samples is None:
+            return None
         found = launch.layers_s(samples, self.settings.start_limit_s)
         if found is None:
             return None
@@ -257,7 +270,7 @@ class _Sweep:
         expected_s = float(seconds.forward_s_L.sum() + seconds.backward_s_L.sum())
         return found[1] / expected_s if expected_s > 0 else None
 
-    def _note(self, launch: Launch, pinned: bool, ratio: float | None) -> None:
+    def _note(self, launch: Launch, pinned: bool) -> None:
         told: dict[str, Any] = launch.environment
         self.environment = Environment(
             framework=told["framework"],
@@ -267,7 +280,6 @@ class _Sweep:
             cores=len(self.cores),
             pinned=pinned,
             collectives=told["collectives"],
-            profile_ratio_before=ratio,
         )
 
     def _ranks(self, i: int) -> list[int]:

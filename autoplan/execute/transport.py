@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.execute.clocks import sleep_until
 from autoplan.execute.sockets import (
     Bytes,
     accept,
@@ -108,7 +109,7 @@ class PostOffice:
         if isinstance(found, Exception):
             raise found
         if found.due_s > 0:
-            time.sleep(max(0.0, found.due_s - time.monotonic()))
+            sleep_until(found.due_s)
         return found
 
     def _inbox(self, source: int, channel: str) -> queue.Queue[Message | Exception]:

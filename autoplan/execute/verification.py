@@ -31,8 +31,8 @@ class VerifiedPlan:
 
     @property
     def predicted_bytes(self) -> tuple[float, ...]:
-        """Predicted peak of memory per stage."""
-        return tuple(stage.memory.total_bytes for stage in self.prediction.stages)
+        """Expected peak of memory per stage."""
+        return tuple(stage.memory.expected_bytes for stage in self.prediction.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,8 @@ from autoplan.execute.worker_job import PlannedRun, WorkerJob
 
 RUN_ID = "AUTOPLAN_RUN"
 """The environment variable that marks all processes of a launch, and is its token."""
+_SWITCH_S = 5e-4
+"""How long a thread of an emulating rank may keep others from running Python, at most."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
@@ -189,6 +191,7 @@ def _wake_up_first() -> None:
     A rank that emulates all of its work sleeps nearly all the time, so that it takes nothing from
     others; without this its wake-ups wait for their turns, milliseconds each.
     """
+    sys.setswitchinterval(_SWITCH_S)
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from autoplan.errors import AutoplanError, NothingFeasibleError
 from autoplan.prediction import ROUNDING
@@ -58,15 +57,18 @@ class IslandSearch:
         """
         session = self.session
         scorer = Scorer(self.proposer.predictor, session.experiment.space, math.inf)
-        for layout, plan in islice(session.study.earlier(), 1):
-            session.keep(scorer.planned(layout, plan))
+        for layout, plan in session.study.earlier():
+            earlier = scorer.planned(layout, plan)
+            session.keep(earlier)
+            if session.best is not None and session.best.rank < earlier.rank:
+                break
         self.surveying, self.fleet = Surveying(session), Fleet(session)
         if (ended := session.ended) is not None:
             outline = Surveyor(session.experiment).outline(session.left_s(BASELINES_SHARE))
             self.surveying.bound = max(ended.lower_bound, outline.quick_bound)
             self.surveying.exhausted = ended.exhaustive
             return self._result(outline, ended.stopped_by)
-        with Interrupts() as interrupts:
+        with session.interrupts as interrupts:
             crew = self._make_crew(self._settings(), interrupts)
             try:
                 stopped_by = session.run(lambda: self._loop(crew, interrupts))
@@ -112,12 +114,15 @@ class IslandSearch:
         best = session.best
         if best and (surveying.exhausted or best.value <= surveying.bound * (1 + ROUNDING)):
             return "optimal"
-        if session.trials_left <= 0:
+        if session.trials_left <= 0 and surveying.settled:
             return "trials"
-        if session.left_s(1.0) <= (surveying.certificate_took_s or 0.0):
+        if session.left_s(1.0) <= (surveying.certificate_took_s or 0.0) and surveying.swept:
             return "time"
         if self.fleet.all_retired:
-            raise AutoplanError("every worker was lost; the same command carries the search on")
+            raise AutoplanError(
+                f"every worker was lost ({self.fleet.last_loss}); the same command carries the "
+                f"search on"
+            )
         return None
 
     def _listen(self, crew: Crew) -> None:
@@ -161,8 +166,13 @@ class IslandSearch:
 
     def _choose_rows(self) -> None:
         """Gives the best of the new trials a row in the study; the others stay counted."""
+        incumbent = self.session.best
+
+        def order(tried: Tried) -> tuple[tuple[bool, float, float], bool]:
+            return tried.candidate.rank, incumbent is None or tried.candidate is not incumbent
+
         best: dict[str, Tried] = {}
-        for tried in sorted(self._unwritten, key=lambda each: each.candidate.rank):
+        for tried in sorted(self._unwritten, key=order):
             sha256 = tried.candidate.plan.sha256
             if sha256 not in self._written:
                 best.setdefault(sha256, tried)

@@ -12,12 +12,12 @@ from autoplan.search.migration import Migration
 from autoplan.search.session import Session
 from autoplan.search.survey import Proposals
 
-_GENERATION, _ISLANDS_PER_TRIAL = 4, 4
-"""Trials of an island between migrations: at least, and one for so many islands."""
-_STEP_S, _STEPS_PER_S = 0.75, 128
+_GENERATION, _MANY = 4, 1000
+"""Trials of an island between migrations: at least; and for so many islands, as many."""
+_STEP_S, _STEPS_PER_S = 0.75, 80
 """Seconds of an island's step, and longer where more than so many would end in one second."""
 _ROWS = 64
-"""Trials that all islands send for each of their generations, the best ones of each."""
+"""Trials that all islands send at each of their steps, the best ones of each."""
 _START_S, _GRACE_S = 90.0, 30.0
 """How long a worker may take to start, and to answer beyond the time that it was given."""
 _FIRST_WORD_S = 20.0
@@ -72,6 +72,8 @@ class Fleet:
         self.generation = generation_of(workers)
         self.step_s = max(_STEP_S, workers / _STEPS_PER_S)
         self.num_candidates = self.num_lost = 0
+        self.last_loss = ""
+        """Why the last one was lost."""
         self.busy_s = self.cpu_s = 0.0
         """What the islands have spent, all together."""
         self._keep = max(1, min(self.generation, _ROWS // workers))
@@ -132,6 +134,7 @@ class Fleet:
         slot = self._slots[lost.worker]
         slot.busy, slot.fresh = False, True
         self.num_lost += 1
+        self.last_loss = lost.reason
         if slot.lost_at_s is None:
             slot.lost_at_s = time.monotonic()
         slot.deaths += lost.died
@@ -187,4 +190,4 @@ class Fleet:
 
 def generation_of(workers: int) -> int:
     """Trials of an island between migrations: more where more islands talk to one driver."""
-    return max(_GENERATION, workers // _ISLANDS_PER_TRIAL)
+    return max(_GENERATION, workers**2 // _MANY)

@@ -79,7 +79,8 @@ class FrontSearch:
         if (ended := session.ended) is not None:
             return self._result(heuristics, ended.stopped_by)
         session.add_baselines(heuristics)
-        stopped_by = session.run(lambda: self._loop(heuristics))
+        with session.interrupts:
+            stopped_by = session.run(lambda: self._loop(heuristics))
         return self._result(heuristics, stopped_by)
 
     def _loop(self, heuristics: dict[str, Baseline | None]) -> Stop:

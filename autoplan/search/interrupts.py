@@ -15,11 +15,14 @@ class SecondInterruptError(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Within it, the first signal is only noted; the second one ends whatever is going on."""
+    """Within it, the first signal is noted; the second one ends whatever is going on."""
 
-    def __init__(self) -> None:
-        """Changes nothing yet."""
-        self.requested = False
+    def __init__(self, *, raising: bool = False) -> None:
+        """`raising` says that the first signal raises KeyboardInterrupt too.
+
+        Libraries may swallow what is raised within them, so that `requested` counts.
+        """
+        self.requested, self.raising = False, raising
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -50,3 +53,5 @@ class Interrupts:
         if self.requested:
             raise SecondInterruptError
         self.requested = True
+        if self.raising:
+            raise KeyboardInterrupt

@@ -26,9 +26,11 @@ from autoplan.storage.url import FILE_VARIABLE, URL_VARIABLE
 
 _OBJECT_STORE_BYTES = 100 * 2**20
 """The least that Ray likes: what workers send fits in messages."""
+_HEAD = "node:__internal_head__"
+"""The resource by which Ray marks the head."""
 _FETCH_S = 30.0
 _CONNECT_S = 10.0
-_FEW_WORKERS = 16
+_FEW_WORKERS, _TOGETHER_S = 16, 0.03
 """Up to so many, each answer is taken as it comes; of more, those of a moment together."""
 
 
@@ -78,8 +80,6 @@ class RayCrew:
     def wait(self, seconds: float) -> Sequence[Answer | Lost]:
         """What has happened, as soon as something has, or nothing after so many seconds.
 
-        With many workers, all that happens within these seconds.
-
         Raises:
             Exception: what a worker raised.
         """
@@ -87,11 +87,10 @@ class RayCrew:
         if not waiting:
             time.sleep(seconds)
             return []
-        if len(waiting) > _FEW_WORKERS:
-            time.sleep(seconds)
+        ready, _ = self._ray.wait(waiting, num_returns=1, timeout=seconds)
+        if ready and len(waiting) > _FEW_WORKERS:
+            time.sleep(_TOGETHER_S)
             ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        else:
-            ready, _ = self._ray.wait(waiting, num_returns=1, timeout=seconds)
         events = [self._event(reference) for reference in ready]
         now_s = time.monotonic()
         late = [ref for ref, pending in self._pending.items() if now_s > pending.until_s]
@@ -126,11 +125,21 @@ class RayCrew:
             num_gpus=0,
             max_restarts=0,
             max_task_retries=0,
-            scheduling_strategy="SPREAD",
+            scheduling_strategy=self._surveyors_place() if surveyor else "SPREAD",
         )
         if surveyor:
             return options.remote(self._experiment)
         return options.remote(self._experiment, self._settings[worker])
+
+    def _surveyors_place(self) -> Any:
+        """A node that is not the cluster's head, where there is one: it takes no CPU of its own."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        for node in self._ray.nodes():
+            resources = node["Resources"]
+            if node["Alive"] and resources.get("CPU", 0) >= 1 and _HEAD not in resources:
+                return NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        return "DEFAULT"
 
     def _event(self, reference: Any) -> Answer | Lost:
         """An answer that is there, or the loss of who should have given it."""
@@ -161,19 +170,7 @@ def _connected(address: str | None, workers: int) -> tuple[Any, Watch | None, bo
         return ray, None, False
     chosen = address or os.environ.get("RAY_ADDRESS") or None
     if chosen in (None, "local"):
-        watch = Watch()
-        with _without_secrets():
-            ray.init(
-                address="local",
-                num_cpus=workers,
-                num_gpus=0,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
-        watch.session(ray.get_runtime_context().get_session_name())
-        return ray, watch, True
+        return ray, _started(ray, workers), True
     try:
         _require_listener(chosen)
         ray.init(address=chosen, log_to_driver=False, logging_level=logging.ERROR)
@@ -185,6 +182,27 @@ def _connected(address: str | None, workers: int) -> tuple[Any, Watch | None, bo
         )
         raise InputError("--ray-address", words(str(chosen)), allowed) from None
     return ray, None, True
+
+
+def _started(ray: Any, workers: int) -> Watch:
+    """Starts Ray here; who looks after what it leaves."""
+    watch = Watch()
+    try:
+        with _without_secrets(), watch.marking():
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                num_gpus=0,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+    except BaseException:
+        ray.shutdown()
+        watch.close()
+        raise
+    return watch
 
 
 def _require_listener(address: str) -> None:

@@ -1,21 +1,28 @@
 """Ends what a Ray of our own leaves behind when the driver is killed.
 
-Ray's agents outlive a driver that dies of SIGKILL by up to a minute. A small process of ours waits
-for the driver's end of a pipe to close, and kills what still belongs to the driver's Ray session.
+Ray's agents outlive a driver that dies of SIGKILL by up to a minute. All of Ray's processes inherit
+a mark in their environment; a small process of ours waits for the driver's end of a pipe to close,
+and kills whatever still carries the mark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-_GRACE_S = 2.0
-"""How long Ray may take to end by itself."""
-_TRIES = 20
+_MARK = "AUTOPLAN_RAY_OF"
+_FIRST_LOOK_S, _GRACE_S = 0.5, 2.0
+"""A process that is being started shows its environment only then; and how long Ray may take to
+end by itself."""
+_LOOKS, _BETWEEN_LOOKS_S = 50, 0.1
+_CLOSE_S = 60.0
 
 
 class Watch:
@@ -23,56 +30,58 @@ class Watch:
 
     def __init__(self) -> None:
         """Starts it in a session of its own, so that a Ctrl-C on the terminal passes it by."""
-        command = [sys.executable, "-I", str(Path(__file__).resolve())]
+        self._token = secrets.token_hex(16)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, start_new_session=True, env={}
+            [sys.executable, "-I", str(Path(__file__).resolve())],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            env={},
         )
-
-    def session(self, name: str) -> None:
-        """Tells it the session's name, which the command lines of its processes carry."""
         assert self._process.stdin is not None
-        self._process.stdin.write(name.encode() + b"\n")
+        self._process.stdin.write(self._token.encode())
         self._process.stdin.flush()
 
+    @contextlib.contextmanager
+    def marking(self) -> Iterator[None]:
+        """Marks the processes that are started within it, and all that they start."""
+        os.environ[_MARK] = self._token
+        try:
+            yield
+        finally:
+            del os.environ[_MARK]
+
     def close(self) -> None:
-        """Lets it look once more, now, and end."""
+        """Has it look now, and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=_CLOSE_S)
 
 
-def _processes_of(session: str) -> list[int]:
-    """Our processes whose command lines name the session."""
-    found = []
+def _marked(token: str) -> list[int]:
+    """Processes that carry the mark; those of others cannot be read."""
+    found, mark = [], f"{_MARK}={token}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            ours = folder.stat().st_uid == os.getuid()
-            command = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if ours and session.encode() in command and int(folder.name) != os.getpid():
-            found.append(int(folder.name))
+        with contextlib.suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
     return found
 
 
 def _main() -> None:
-    """Reads the name, waits for the pipe to close, and ends what is left."""
-    lines = sys.stdin.read().split()
-    if not lines:
-        return
+    """Reads the token, waits for the pipe to close, and ends what is left."""
+    token = sys.stdin.read()
+    time.sleep(_FIRST_LOOK_S)
     until_s = time.monotonic() + _GRACE_S
-    while _processes_of(lines[-1]) and time.monotonic() < until_s:
-        time.sleep(0.1)
-    for _ in range(_TRIES):
-        left = _processes_of(lines[-1])
+    while _marked(token) and time.monotonic() < until_s:
+        time.sleep(_BETWEEN_LOOKS_S)
+    for _ in range(_LOOKS):
+        left = _marked(token)
         if not left:
             return
         for number in left:
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        time.sleep(0.1)
+        time.sleep(_BETWEEN_LOOKS_S)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,8 @@ class _Search:
         if study.num_earlier == 0:
             for name, parameters in outline.proposals:
                 study.propose_first(parameters, name)
-        stopped_by = session.run(lambda: self._loop(outline.baselines))
+        with session.interrupts:
+            stopped_by = session.run(lambda: self._loop(outline.baselines))
         if session.best is not None:
             self._certify_at_last(stopped_by)
         return self._result(outline.baselines, stopped_by)
@@ -200,6 +201,8 @@ class _Search:
     def _result(self, heuristics: Mapping[str, Baseline | None], stopped_by: Stop) -> SearchResult:
         """Saves the best plan and describes it."""
         session = self.session
+        if session.best is None and stopped_by == "interrupted":
+            raise KeyboardInterrupt
         if session.best is None:
             raise NothingFeasibleError(
                 why_nothing_fits(self.experiment, session.budget, self.scorer)

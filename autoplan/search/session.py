@@ -12,7 +12,7 @@ from autoplan.documents import require_writable
 from autoplan.errors import StorageError
 from autoplan.search.experiment import Budget, Experiment
 from autoplan.search.heuristics import Baseline
-from autoplan.search.interrupts import SecondInterruptError
+from autoplan.search.interrupts import Interrupts, SecondInterruptError
 from autoplan.search.objective import value_of
 from autoplan.search.proposal import Proposer
 from autoplan.search.recording import Found, Recording, RunEnd
@@ -51,6 +51,7 @@ class Session:
         self.experiment, self.budget, self.on_progress = experiment, budget, on_progress
         self.started_s = self._flushed_s = time.monotonic()
         self.best: Candidate | None = None
+        self.interrupts = Interrupts(raising=budget.workers == 1)
         self._recording = recording
         self._unrecorded: list[Found] = []
 
@@ -235,7 +236,13 @@ class Session:
         return one.plan.sha256 < other.plan.sha256
 
     def report(self, candidates: int, bound: float, points: int = 0) -> None:
-        """Writes what is finished now and then, and tells how far the search is."""
+        """Writes what is finished now and then, and tells how far the search is.
+
+        Raises:
+            KeyboardInterrupt: the search was interrupted, and a library did not let us know.
+        """
+        if self.interrupts.raising and self.interrupts.requested:
+            raise KeyboardInterrupt
         if self.flush_due:
             self.flush()
         if self.on_progress is not None:

@@ -39,6 +39,9 @@ class Surveying:
         self.proposals: Proposals = ()
         """To try first, in a new study."""
         self.bound, self.exhausted = 0.0, False
+        self.swept = self.settled = False
+        """Whether the defaults were looked at, so that no result is worse, and the whole space
+        where it is small. The end of the time waits for the first, that of the trials for both."""
         self.certificate_took_s: float | None = None
         self.num_candidates = self.num_lost = 0
         self._tries, self._asked = 0, False
@@ -97,7 +100,9 @@ class Surveying:
             defaults = tuple(outline.baselines.values())
             found = yield self._call("sweep", defaults, session.left_s(SWEEP_SHARE))
             self._found(found, "sweep")
+        self.swept = True
         yield from self._small_space()
+        self.settled = True
         yield from self._certificates(0 if outline.certifies_quickly else FIRST_CERTIFICATE)
 
     def _small_space(self) -> _Parts:

@@ -33,6 +33,8 @@ class Layer:
     """Bytes kept from forward until backward, its output included, its input not."""
     workspace_bytes_per_sample: float = 0.0
     """Bytes that backward needs for a moment beyond the stash and the gradients it passes on."""
+    workspace_bytes: float | None = None
+    """The same whatever the samples, where it was measured: new gradients of the parameters."""
     weight_gradient_share: float | None = None
     """Share of `backward` spent on weight gradients, where it was measured."""
 
@@ -48,6 +50,9 @@ class Layer:
         ):
             value = getattr(self, name)
             require(math.isfinite(value) and value >= 0, name, value, "a finite number, at least 0")
+        constant = self.workspace_bytes
+        sound = constant is None or (math.isfinite(constant) and constant >= 0)
+        require(sound, "workspace_bytes", constant, "a finite number, at least 0")
         share = self.weight_gradient_share
         require(share is None or 0 <= share <= 1, "weight_gradient_share", share, "0 to 1")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import math
 import pickle
 import random
 import time
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from autoplan.search.crew import SURVEYOR, Answer, Call
 from autoplan.search.island import Stepped
 from autoplan.search.survey import Outline, Surveyed
+
+_TOGETHER_S = 0.03
 
 
 class SimulatedCrew:
@@ -40,9 +43,10 @@ class SimulatedCrew:
         heapq.heappush(self._due, (time.monotonic() + step_s, worker, answer, call))
 
     def wait(self, seconds: float) -> list[Answer]:
-        """Everything that falls due within so many seconds."""
+        """What falls due first within so many seconds, and in the moment after."""
         self.waits += 1
-        time.sleep(seconds)
+        first_s = self._due[0][0] if self._due else math.inf
+        time.sleep(min(seconds, max(0.0, first_s - time.monotonic()) + _TOGETHER_S))
         now_s, events = time.monotonic(), []
         while self._due and self._due[0][0] <= now_s:
             _, worker, answer, call = heapq.heappop(self._due)

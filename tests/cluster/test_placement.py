@@ -5,7 +5,7 @@ from builders import cluster, link, random_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoplan.cluster.placement import shared_samples, place
+from autoplan.cluster.placement import place, shared_samples
 
 
 def transfer(where, replicas, rank_order="replica"):

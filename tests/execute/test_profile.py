@@ -90,7 +90,9 @@ def test_stash_of_a_linear_layer_is_its_output(tiny):
 
 def test_backward_holds_a_fresh_weight_gradient_for_a_moment(tiny):
     weight_bytes = 4 * 2048 * 2048
-    assert 8 * tiny.layers[4].workspace_bytes_per_sample == pytest.approx(weight_bytes, rel=0.05)
+    last = tiny.layers[4]
+    assert last.workspace_bytes == pytest.approx(weight_bytes, rel=0.05)
+    assert last.workspace_bytes_per_sample < 0.01 * weight_bytes
 
 
 def test_cuts_count_every_tensor_that_crosses(tiny):

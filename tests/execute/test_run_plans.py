@@ -76,6 +76,9 @@ def test_every_round_is_read_on_every_clock(dense_runs):
         assert run.environment is not None
         assert run.environment.ranks == 4
         assert run.environment.framework.startswith("paddlepaddle")
+        # The layers by themselves, before and after the sweep.
+        assert run.environment.profile_ratio_before > 0
+        assert run.environment.drift is not None
 
 
 def test_memory_is_told_per_stage_and_more_microbatches_in_flight_need_more(dense_runs):

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 from processes import ISLAND, alive, descendants, named, searched, searching, wait_until
-from search_invariants import check, num_acknowledged
+from search_invariants import CAPPED, acknowledged, check, num_acknowledged
 
-from autoplan.errors import InputError, StorageError
 from autoplan.search.experiment import load_experiment
 
-CAPPED = 'space = {grouping = ["threshold"]}'
-"""A space in which no plan reaches the bound, so that trials or time end the search."""
 _LEFTOVERS_S = 20
 
 
@@ -27,25 +24,14 @@ def unproven_path(experiment_path):
     return experiment_path
 
 
-def acknowledged(storage):
-    """Trials in a database that may not be there yet."""
-    path = Path(str(storage).removeprefix("sqlite:///"))
-    if not (path.exists() and path.stat().st_size):
-        return 0
-    try:
-        return num_acknowledged(storage)
-    except (InputError, StorageError, KeyError):  # being made
-        return 0
-
-
-def kill_and_resume(path, num_kills, options, seed):
+def kill_and_resume(path, num_kills, options, seed, longest_s=7.0):
     """Kills searches at random moments, then lets one end; returns its document."""
     experiment = load_experiment(path)
     storage, rng = experiment.default_storage, random.Random(seed)
-    known, best_s = 0, float("inf")
+    known = 0
     for _ in range(num_kills):
         with searching(path, *options) as process:
-            time.sleep(rng.uniform(1.5, 7.0))
+            time.sleep(rng.uniform(1.5, longest_s))
             started = descendants(process.pid)
             process.kill()
             process.wait()
@@ -57,15 +43,14 @@ def kill_and_resume(path, num_kills, options, seed):
     assert code == 0, err
     document = json.loads(out)
     assert document["trials"] == num_acknowledged(storage) >= known
-    assert document["objective"]["value"] <= best_s
     check(storage, experiment)
     return document
 
 
 def test_a_driver_killed_at_random_moments_is_resumed(unproven_path):
-    document = kill_and_resume(unproven_path, 3, ("--trials", 120), seed=20)
-    assert document["trials"] == 120
-    again = searched(unproven_path, "--trials", 120)
+    document = kill_and_resume(unproven_path, 3, ("--trials", 60), seed=20, longest_s=5.0)
+    assert document["trials"] == 60
+    again = searched(unproven_path, "--trials", 60)
     assert again[0] == 0
     assert json.loads(again[1])["best"]["plan"] == document["best"]["plan"]
 
@@ -75,7 +60,9 @@ def test_a_driver_killed_at_random_moments_is_resumed(unproven_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_driver_killed_at_twenty_moments_is_resumed(unproven_path, workers):
     options = ("--trials", 600, "--workers", workers, "--seconds", 300)
-    assert kill_and_resume(unproven_path, 20, options, seed=workers)["trials"] == 600
+    longest_s = 7.0 if workers == 1 else 22.0  # Ray takes ten seconds to start
+    document = kill_and_resume(unproven_path, 20, options, workers, longest_s)
+    assert document["trials"] == 600
 
 
 def test_one_interrupt_drains_prints_the_best_plan_and_leaves_no_process(unproven_path, tmp_path):

@@ -193,6 +193,14 @@ def test_interrupting_drains_and_keeps_what_was_told(unproven, tmp_path):
     check(storage, unproven)
 
 
+def test_defaults_are_looked_at_however_short_the_time(unproven, tmp_path):
+    hasty = dataclasses.replace(unproven, budget=dataclasses.replace(unproven.budget, seconds=1e-6))
+    result, _, _ = searched(hasty, tmp_path)
+    assert result.stopped_by == "time"
+    for name, prediction in result.baselines.items():
+        assert prediction is None or result.prediction.step_s <= prediction.step_s, name
+
+
 def test_an_optimal_plan_ends_the_search(experiment, tmp_path):
     exact = dataclasses.replace(
         experiment, budget=dataclasses.replace(experiment.budget, exhaustive_plans=1_500_000)
