@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from autoplan.documents import canonical_json, plain
-from autoplan.errors import InputError, require
+from autoplan.errors import require
 from autoplan.plan import Plan
 from autoplan.results import schema
 from autoplan.results.database import Database
@@ -21,7 +21,7 @@ from autoplan.results.documents import stored_object, stored_plan
 from autoplan.results.environment import environment
 from autoplan.results.rows import ScoredPlan, insert_new, insert_scores, prepared, usable, utc_now
 from autoplan.results.spool import Spool
-from autoplan.search.experiment import Experiment
+from autoplan.search.experiment import Experiment, require_same
 from autoplan.storage.failures import OutageError
 from autoplan.storage.retry import DEFAULT_RETRY, RetryPolicy
 from autoplan.storage.url import Storage
@@ -253,13 +253,7 @@ def _claim(
     insert_new(connection, table, [row])
     found = connection.execute(sa.select(table).where(table.c.name == row["name"])).one()
     known = stored_object(found.identities_json, shown)
-    changed = [part for part, value in experiment.identities.items() if known.get(part) != value]
-    if changed:
-        allowed = (
-            f"the experiment that this study was started with ({', '.join(changed)} changed); "
-            f"give --study another name to start afresh"
-        )
-        raise InputError("study", row["name"], allowed, source=shown)
+    require_same(row["name"], known, experiment.identities, shown)
     if found.spec_json is None:  # taken over from a study, which kept hashes only
         kept = {key: row[key] for key in ("seed", "spec_json", "environment_json")}
         connection.execute(sa.update(table).where(table.c.id == found.id).values(kept))

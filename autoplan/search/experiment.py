@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -208,3 +209,30 @@ def _space(value: object, folder: Path, source: str) -> SearchSpace:
     if isinstance(value, dict):
         return build_space(value, source, "space")
     raise InputError("space", value, "the name of a space, a file or a table", source=source)
+
+
+def require_same(
+    study: str, known: Mapping[str, str], identities: Mapping[str, str], source: str
+) -> None:
+    """Checks that a study belongs to an experiment.
+
+    Args:
+        study: its name.
+        known: identity of each part of the experiment that it was started with.
+        identities: those of the experiment at hand.
+        source: where the study is kept, as it may be shown.
+
+    Raises:
+        InputError: some part is another one; the message says which.
+    """
+    changed = [part for part, value in identities.items() if known.get(part) != value]
+    if not changed:
+        return
+    what = f"{', '.join(changed)} changed"
+    if "objective" in changed:
+        what += f", the objective was {known.get('objective')}"
+    allowed = (
+        f"the experiment that this study was started with ({what}); "
+        f"give --study another name to start afresh"
+    )
+    raise InputError("study", study, allowed, source=source)

@@ -18,8 +18,8 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autoplan.documents import STRICT, build, plain
-from autoplan.errors import InputError
 from autoplan.plan import Plan
+from autoplan.search.experiment import require_same
 from autoplan.search.layout import Layout
 from autoplan.search.objective import ObjectiveName
 from autoplan.search.refine import Candidate
@@ -275,17 +275,7 @@ class SearchStudy:
         if found is None:
             self._persisted.set_user_attr(IDENTITY, identities)
             return
-        found = _FIRST_OBJECTIVE | found
-        changed = [part for part, value in identities.items() if found.get(part) != value]
-        if changed:
-            what = f"{', '.join(changed)} changed"
-            if "objective" in changed:
-                what += f", the objective was {found['objective']}"
-            allowed = (
-                f"the experiment that this study was started with ({what}); "
-                f"give --study another name to start afresh"
-            )
-            raise InputError("study", self.name, allowed, source=self.shown_storage)
+        require_same(self.name, _FIRST_OBJECTIVE | found, identities, self.shown_storage)
 
     def _values(self, candidate: Candidate) -> list[float]:
         """What the sampler minimises."""

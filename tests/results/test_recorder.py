@@ -83,7 +83,7 @@ def test_a_changed_experiment_of_the_same_name_is_refused_with_what_differs(
     path = str(tmp_path / "results.db")
     SearchRecorder.open(path, experiment).close()
     other = dataclasses.replace(experiment, **{part: changed[part]})
-    with pytest.raises(InputError, match=rf"study: found 'small'.*\({part} changed\)"):
+    with pytest.raises(InputError, match=rf"study: found 'small'.*\({part} changed[,)]"):
         SearchRecorder.open(path, other)
     with SearchRecorder.open(path, experiment) as recorder:
         assert len(rows(recorder, schema.workloads)) == 1

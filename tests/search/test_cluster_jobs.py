@@ -4,8 +4,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 import uuid
 from pathlib import Path
@@ -96,13 +98,14 @@ def job_cluster(tmp_path):
         "RAY_AUTH_TOKEN": uuid.uuid4().hex * 2,
     }
     environment.pop("RAY_ADDRESS", None)
+    folder = tempfile.mkdtemp(prefix="ray-")  # short, since sockets lie in it
     port = 20_000 + os.getpid() % 10_000
     head = subprocess.Popen(
         [
             sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
             "--num-cpus=3", f"--port={port}", f"--dashboard-port={port + 1}",
             "--dashboard-agent-listen-port=0", "--include-dashboard=true",
-            "--object-store-memory=100000000", f"--temp-dir=/tmp/rj{os.getpid()}",
+            "--object-store-memory=100000000", f"--temp-dir={folder}",
         ],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
@@ -111,6 +114,7 @@ def job_cluster(tmp_path):
     finally:
         head.terminate()
         head.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.slow
