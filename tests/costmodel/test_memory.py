@@ -137,4 +137,4 @@ def test_the_peak_is_the_allocators(static_paddle, training_program, name, batch
             peaks.append(core.host_memory_stat_peak_value("Allocated", 0) - idle)
     finally:
         paddle.set_flags(before)
-    assert estimate_memory(given).peak_bytes == pytest.approx(min(peaks), rel=0.02)
+    assert estimate_memory(given).peak_bytes == pytest.approx(min(peaks), rel=0.05)
