@@ -4,6 +4,7 @@ import dataclasses
 import random
 from itertools import product
 
+import numpy as np
 import pytest
 from builders import (
     cluster,
@@ -16,6 +17,7 @@ from builders import (
 )
 
 from autoplan import Job
+from autoplan.batch_scores import BatchScorer, BatchShape
 from autoplan.cluster import TopK
 from autoplan.pipeline.certificate import (
     GPIPE,
@@ -119,6 +121,56 @@ def test_the_certificate_holds_for_thousands_of_random_plans():
         if not steps:
             continue
         assert predictor.bounds.certified_s(max(steps)) <= min(steps) * (1 + 1e-12)
+
+
+def random_shape(rng, devices, global_batch):
+    """Replicas of a random number of stages, microbatches, and the other choices."""
+    m = rng.choice(divisors(global_batch))
+    choices = divisors(global_batch // m)
+    replicas = []
+    while not replicas or rng.random() < 0.7:
+        fitting = [r for r in choices if r <= devices - sum(replicas)]
+        if not fitting:
+            break
+        replicas.append(rng.choice(fitting))
+    return BatchShape(
+        replicas=tuple(replicas),
+        microbatches=m,
+        schedule=rng.choice(SCHEDULES),
+        rank_order=rng.choice(RANK_ORDERS),
+        recompute="where-needed",
+    )
+
+
+def test_millions_of_random_plans_do_not_beat_the_certificate():
+    rng, numbers = random.Random(14), np.random.default_rng(14)
+    looked_at = reached = 0
+    for nodes, per_node in ((1, 4), (2, 2), (2, 4), (4, 16)):
+        layers = [
+            layer(rng.uniform(0.5, 2), rng.uniform(1, 4), rng.randint(0, 40)) for _ in range(30)
+        ]
+        cuts = [rng.uniform(0.1, 20) for _ in range(31)]
+        where = cluster(per_node, nodes=nodes)
+        predictor = Predictor(workload(layers, cuts), where, Job(global_batch=48))
+        batch, best_s = BatchScorer(predictor), np.inf
+        for _ in range(130):
+            shape = random_shape(rng, where.num_devices, 48)
+            stages = len(shape.replicas)
+            if stages > 30:
+                continue
+            inner_KS = np.argsort(numbers.random((4096, 29)), axis=1)[:, : stages - 1] + 1
+            bounds_KB = np.zeros((4096, stages + 1), dtype=np.int64)
+            bounds_KB[:, 1:-1], bounds_KB[:, -1] = np.sort(inner_KS, axis=1), 30
+            step_K, missing_K = batch.score(bounds_KB, shape)
+            looked_at += len(step_K)
+            best_s = min(best_s, step_K[missing_K == 0].min(initial=np.inf))
+        if best_s < np.inf:
+            reached += 1
+            # Told of a slower plan only, it must not rule out the best one.
+            assert predictor.bounds.certified_s(1.3 * best_s) <= best_s * (1 + 1e-12)
+            assert predictor.bounds.quick_s <= best_s * (1 + 1e-12)
+    assert looked_at > 2_000_000
+    assert reached == 4
 
 
 def test_the_certificate_holds_where_groups_may_be_sparse():
