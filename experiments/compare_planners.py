@@ -70,6 +70,7 @@ def compare(row: PeerRow, data: Path) -> dict[str, Any]:
     return {
         "row": row.title,
         "peer": row.peer,
+        "input": row.input,
         "mode": mode_of(row),
         "problem": problem_of(row),
         "theirs": row.value,
@@ -164,6 +165,19 @@ def summaries(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: summary_of(group) for name, group in sorted(groups.items())}
 
 
+def inputs_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """CPU time of all rows of an input together, and the worst verdict."""
+    inputs: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        total = inputs.setdefault(
+            f"{row['peer']} {row['input']}", {"their_cpu_s": 0.0, "our_cpu_s": 0.0, "worse": 0}
+        )
+        total["their_cpu_s"] += row["their_cpu_s"]
+        total["our_cpu_s"] += row["our_cpu_s"]
+        total["worse"] += row["verdict"] == "worse"
+    return inputs
+
+
 def line_of(row: dict[str, Any]) -> str:
     """A row of the table."""
     return (
@@ -185,6 +199,10 @@ def text(document: dict[str, Any]) -> Iterable[str]:
     for reason, count in document["skipped"].items():
         yield f"{count} rows are left out: {reason}"
     yield f"{document['load_kernels_s']:.2f} CPU s loaded the compiled kernels once, apart"
+    slower_inputs = [
+        name for name, t in document["inputs"].items() if t["our_cpu_s"] > t["their_cpu_s"]
+    ]
+    yield f"inputs in more CPU time than the peer took in all: {', '.join(slower_inputs) or 'none'}"
     slower = [row for row in document["problems"] if row["our_cpu_s"] > row["their_cpu_s"]]
     if slower:
         yield "problems in more CPU time than the peer took to its best value:"
@@ -219,6 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(line_of(document["rows"][-1]), flush=True)
     document["problems"] = problems_of(document["rows"])
     document["summary"] = summaries(document["rows"])
+    document["inputs"] = inputs_of(document["rows"])
     if chosen.json:
         print(json.dumps(document, indent=2, sort_keys=True))
     else:
