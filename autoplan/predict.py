@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from autoplan.bounds.plans import PlanBounds, PlanDomain
 from autoplan.calibration import NOTE
 from autoplan.cluster import Cluster
 from autoplan.cluster.placement import Placement, place
@@ -17,7 +18,6 @@ from autoplan.pipeline.kernels import last_backward_start_s
 from autoplan.pipeline.schedule import in_flight
 from autoplan.pipeline.simulator import Timeline, simulate
 from autoplan.plan import Plan
-from autoplan.plan_bounds import PlanBounds, PlanDomain
 from autoplan.prediction import Memory, Prediction, StagePrediction
 from autoplan.stage_costs import Exchanges, StageCosts
 from autoplan.workload import Workload

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from autoplan import Cluster, CostCurve, Device, GradientGroup, Job, Layer, Link, Plan, Stage
 from autoplan import Workload as Model
-from autoplan.plan_bounds import divisors
+from autoplan.bounds.plans import divisors
 
 
 def layer(forward_s=1.0, backward_s=2.0, gradient_elements=0, **fields):

@@ -9,6 +9,7 @@ from builders import cluster, layer, random_cluster, random_job, random_workload
 
 from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
+from autoplan.bounds.plans import divisors
 from autoplan.gradsync import (
     GroupCost,
     GroupingProblem,
@@ -20,7 +21,6 @@ from autoplan.gradsync.costs import Affine
 from autoplan.gradsync.interval_table import FinishTimes, _finish_times, finish_table
 from autoplan.pipeline.partition import uniform_bounds
 from autoplan.plan import RANK_ORDERS, SCHEDULES
-from autoplan.plan_bounds import divisors
 from autoplan.predict import Predictor
 from autoplan.search.climb import climb_cuts
 from autoplan.search.layout import Layout, assemble

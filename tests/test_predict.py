@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoplan import CostCurve, Job, Layer, Plan, predict
+from autoplan.bounds.plans import PlanDomain, divisors
 from autoplan.cluster import TopK
 from autoplan.errors import InputError
-from autoplan.plan_bounds import PlanDomain, divisors
 from autoplan.predict import Predictor
 
 randoms = st.randoms(use_true_random=False)

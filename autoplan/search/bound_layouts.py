@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
-from autoplan.lineup_bounds import OpenLineup
-from autoplan.load_bounds import LoadBounds
+from autoplan.bounds.lineups import OpenLineup
+from autoplan.bounds.loads import LoadBounds
 from autoplan.plan import RankOrder, Schedule
 from autoplan.search.layout import Layout
 from autoplan.search.objective import MaxStageLoad, Objective, StepTime, ThroughputPerDevice

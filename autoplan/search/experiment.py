@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from autoplan.bounds.plans import PlanDomain
 from autoplan.calibration import Calibration, calibrated, load_calibration
 from autoplan.cluster import Cluster, load_cluster, resolve_cluster
 from autoplan.documents import STRICT, build, toml_value
 from autoplan.errors import InputError, require, words
 from autoplan.job import Job
-from autoplan.plan_bounds import PlanDomain
 from autoplan.search.objective import ObjectiveName
 from autoplan.search.space import SearchSpace, build_space, load_space
 from autoplan.workload import ReadOptions, Workload, load_workload

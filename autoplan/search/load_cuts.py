@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.bounds.stage_loads import StageLoads, StageTerms
 from autoplan.cluster.collectives import GroupShape
 from autoplan.cluster.placement import TransferCost, place
 from autoplan.gradsync.costs import ElementCost
@@ -19,7 +20,6 @@ from autoplan.pipeline.schedule import in_flight
 from autoplan.predict import Predictor
 from autoplan.search.layout import Layout
 from autoplan.search.space import Recompute
-from autoplan.stage_loads import StageLoads, StageTerms
 
 Floats = NDArray[np.float64]
 

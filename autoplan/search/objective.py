@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Protocol, get_args
 
-from autoplan.device_time_bounds import DeviceTimeBounds
-from autoplan.load_bounds import LoadBounds
+from autoplan.bounds.device_time import DeviceTimeBounds
+from autoplan.bounds.loads import LoadBounds
 from autoplan.predict import Predictor
 
 ObjectiveName = Literal[

@@ -9,12 +9,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
+from autoplan.bounds.plans import PlanDomain, divisors
 from autoplan.documents import STRICT, build, identity, toml_value
 from autoplan.errors import InputError, require
 from autoplan.gradsync.policies import DDP_CAP_BYTES, POLICIES, PolicyName
 from autoplan.gradsync.problem import GroupLimits
 from autoplan.plan import RankOrder, Schedule
-from autoplan.plan_bounds import PlanDomain, divisors
 
 Recompute = Literal["never", "where-needed", "always"]
 Cuts = Literal["uniform", "balanced", "open"]

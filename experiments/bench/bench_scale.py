@@ -27,10 +27,10 @@ from synthetic_chain import chain, nodes_of_eight, training
 
 from autoplan import search
 from autoplan.batch_scores import BatchScorer, BatchShape
+from autoplan.bounds.plans import PlanBounds
 from autoplan.cluster import load_cluster
 from autoplan.job import Job
 from autoplan.pipeline.partition import balanced_bounds, uniform_bounds
-from autoplan.plan_bounds import PlanBounds
 from autoplan.predict import Predictor
 from autoplan.search.experiment import Budget, Experiment
 from autoplan.search.space import SearchSpace

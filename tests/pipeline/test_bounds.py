@@ -18,11 +18,11 @@ from builders import (
 )
 
 from autoplan import Job, Plan
+from autoplan.bounds.plans import PlanDomain
 from autoplan.cluster import MeasuredCollective
 from autoplan.cluster.placement import place
 from autoplan.gradsync import POLICIES, policy_named
 from autoplan.pipeline.bounds import BoundProblem, step_bound
-from autoplan.plan_bounds import PlanDomain
 from autoplan.predict import Predictor
 from autoplan.stage_costs import GroupingRule
 

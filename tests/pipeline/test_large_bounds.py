@@ -9,12 +9,12 @@ import pytest
 from builders import cluster, layer, random_cluster, random_job, random_workload, workload
 
 from autoplan import Job
+from autoplan.bounds.plans import PlanBounds
 from autoplan.pipeline.bounds import prefix
 from autoplan.pipeline.large_bounds import least_of_closer_s
 from autoplan.pipeline.large_memory import StageMemory, furthest_ends
 from autoplan.pipeline.large_paths import _cost, _shortest
 from autoplan.plan import RANK_ORDERS
-from autoplan.plan_bounds import PlanBounds
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import Proposer
 from autoplan.search.space import SearchSpace

@@ -7,8 +7,8 @@ import time
 import pytest
 from builders import random_cluster, random_job, random_plan, random_workload
 
+from autoplan.bounds.plans import divisors
 from autoplan.errors import NothingFeasibleError
-from autoplan.plan_bounds import divisors
 from autoplan.search.exhaust import exhaust
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import Proposer

@@ -11,15 +11,15 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.bounds.large_problem import large_problem
+from autoplan.bounds.lineup_terms import LineupTerms
+from autoplan.bounds.lineups import Certificate, LineupBounds, OpenSplit
 from autoplan.cluster import Cluster
 from autoplan.cluster.collectives import GroupShape
 from autoplan.gradsync import GroupCost
 from autoplan.gradsync.costs import ElementCost
 from autoplan.gradsync.problem import Cost
 from autoplan.job import Job
-from autoplan.large_problem import large_problem
-from autoplan.lineup_bounds import Certificate, LineupBounds, OpenSplit
-from autoplan.lineup_terms import LineupTerms
 from autoplan.pipeline.bounds import Bound, BoundProblem, prefix, step_bound
 from autoplan.pipeline.certificate import (
     GPIPE,

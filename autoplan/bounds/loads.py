@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autoplan.bounds.plans import PlanBounds
+from autoplan.bounds.stage_loads import StageLoads, StageTerms
 from autoplan.cluster import Cluster
 from autoplan.pipeline.bounds import BoundProblem
 from autoplan.pipeline.minmax_placed import PlacedLoads, least_of_more_stages, min_max_placed
 from autoplan.pipeline.minmax_stages import SharedOut, min_max_shared_out
-from autoplan.plan_bounds import PlanBounds
-from autoplan.stage_loads import StageLoads, StageTerms
 
 Floats = NDArray[np.float64]
 

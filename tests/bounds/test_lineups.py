@@ -19,14 +19,14 @@ from builders import (
 
 from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
+from autoplan.bounds.lineup_terms import chosen
+from autoplan.bounds.plans import PlanBounds, PlanDomain
 from autoplan.cluster import FusedCopy, MeasuredCollective
-from autoplan.lineup_terms import chosen
 from autoplan.pipeline import lineup_walk, lineups
 from autoplan.pipeline.certificate import GPIPE, ONE_F_ONE_B, REPLICA, STAGE
 from autoplan.pipeline.lineup_walk import within
 from autoplan.pipeline.lineups import CHOICE, possible
 from autoplan.plan import RANK_ORDERS, SCHEDULES
-from autoplan.plan_bounds import PlanBounds, PlanDomain
 from autoplan.predict import Predictor
 
 KERNELS = {
@@ -349,7 +349,7 @@ def test_too_many_lineups_are_left_to_the_other_certificate():
 
 
 def test_what_takes_too_much_effort_gives_no_bound(monkeypatch):
-    monkeypatch.setattr("autoplan.lineup_bounds._EFFORT", 10)
+    monkeypatch.setattr("autoplan.bounds.lineups._EFFORT", 10)
     rng = random.Random(36)
     model = random_workload(rng, max_layers=6)
     predictor = Predictor(model, cluster(4), Job(global_batch=4))

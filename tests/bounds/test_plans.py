@@ -18,6 +18,7 @@ from builders import (
 
 from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
+from autoplan.bounds.plans import PlanBounds, PlanDomain, divisors
 from autoplan.cluster import TopK
 from autoplan.pipeline.certificate import (
     GPIPE,
@@ -28,7 +29,6 @@ from autoplan.pipeline.certificate import (
     walk_arguments,
 )
 from autoplan.plan import RANK_ORDERS, SCHEDULES
-from autoplan.plan_bounds import PlanBounds, PlanDomain, divisors
 from autoplan.predict import Predictor
 from autoplan.search.layout import Layout, assemble
 from autoplan.search.proposal import Proposer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoplan.lineup_terms import LineupTerms, chosen
+from autoplan.bounds.lineup_terms import LineupTerms, chosen
 from autoplan.pipeline.certificate import GPIPE, PROOF, REPLICA
 from autoplan.pipeline.lineup_walk import within
 from autoplan.pipeline.lineups import CHOICE, Exchanges, Lineups, Split, possible

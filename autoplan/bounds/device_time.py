@@ -7,8 +7,8 @@ import functools
 import heapq
 import math
 
-from autoplan.load_bounds import LoadBounds
-from autoplan.plan_bounds import PlanBounds
+from autoplan.bounds.loads import LoadBounds
+from autoplan.bounds.plans import PlanBounds
 
 _MOST_CERTIFICATES = 6
 """Numbers of devices whose step is bounded with care, each about as long as a whole search's."""
