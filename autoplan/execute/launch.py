@@ -165,15 +165,16 @@ class Launch:
         until_s = time.monotonic() + limit_s
         found: dict[int, dict[str, Any]] = {}
         while len(found) < len(ranks):
-            for key, _ in self._selector.select(_POLL_S):
+            left_s = max(0.0, until_s - time.monotonic())
+            for key, _ in self._selector.select(min(_POLL_S, left_s)):
                 answer = self._answer(key.fileobj, key.data)
                 if answer["did"] == "failed":
                     raise self._failure(key.data, answer)
                 if answer["did"] == did and key.data in ranks:
                     found[key.data] = answer
             self._require_alive(range(self._ranks))
-            if time.monotonic() > until_s and len(found) < len(ranks):
-                silent = [rank for rank in ranks if rank not in found]
+            if time.monotonic() > until_s:
+                silent = [rank for rank in ranks if rank not in found] or ranks
                 raise RunFailedError("timeout", f"no answer of {_named(silent)} in {limit_s:.3g} s")
         return found
 
