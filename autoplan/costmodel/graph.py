@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -154,14 +155,24 @@ class OpGraph:
         for shape in {tensor.shape for tensor in self.tensors}:
             if min(shape, default=0) < OPEN:
                 require(False, "tensors: shape", list(shape), "dimensions of at least 0, or -1")
-        present = set(range(len(self.tensors)))
-        for op in self.walk():
-            if not present.issuperset(op.inputs) or not present.issuperset(op.outputs):
-                tensors = [*op.inputs, *op.outputs]
-                require(False, f"op {op.type}: tensors", tensors, f"0 to {len(present) - 1}")
-            if op.blocks:
-                sound = len(op.blocks) == 1 if op.trips is not None else True
+        ops = list(self.walk())
+        self._require_tensors(ops)
+        for op in ops:
+            if op.blocks and op.trips is not None:
+                sound = len(op.blocks) == 1
                 require(sound, f"op {op.type}: blocks", len(op.blocks), "one block in a loop")
+
+    def _require_tensors(self, ops: Sequence[Op]) -> None:
+        """Refuses references to tensors that are not there: all at once, then one by one."""
+        used = list(chain.from_iterable([op.inputs for op in ops]))
+        used += chain.from_iterable([op.outputs for op in ops])
+        count = len(self.tensors)
+        if min(used, default=0) >= 0 and max(used, default=-1) < count:
+            return
+        for op in ops:
+            tensors = [*op.inputs, *op.outputs]
+            sound = all(0 <= index < count for index in tensors)
+            require(sound, f"op {op.type}: tensors", tensors, f"0 to {count - 1}")
 
     def walk(self) -> Iterator[Op]:
         """All operators, those inside blocks after the one that holds them."""

@@ -131,10 +131,11 @@ class _Lifetimes:
     def steps(self) -> Iterable[tuple[Op, int, int]]:
         """Each operator, bytes born with it, and bytes freed after it."""
         born, freed = [0] * len(self._ops), [0] * len(self._ops)
-        for index, position in enumerate(self._first):
-            if position >= 0 and not self._fixed[index]:
-                born[position] += self._sizes[index]
-                freed[self._last[index]] += self._sizes[index]
+        columns = zip(self._first, self._last, self._fixed, self._sizes, strict=True)
+        for first, last, fixed, size in columns:
+            if first >= 0 and not fixed:
+                born[first] += size
+                freed[last] += size
         for position, op in enumerate(self._ops):
             if op.reuses:
                 shared = sum(self._sizes[old] for old in self._handed_over(op, position))

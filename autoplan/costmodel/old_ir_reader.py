@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autoplan.costmodel.graph import CollectiveKind, Op, OpGraph, Role, TensorInfo
@@ -28,9 +28,6 @@ _NAME_STARTS = 2
 _Format = tuple[tuple[int, ...], str, bool]
 """Shape, dtype, and whether the variable outlives a step."""
 _NO_WORK = frozenset({"feed", "fetch"})
-_OF_TENSORS = ("name", "shape", "dtype", "persistable", "parameter")
-_OF_BARE_OPS = ("type", "inputs", "outputs", "input_slots", "role", "collective", "id")
-"""Fields in the order of their rows."""
 
 
 class OldIrReader:
@@ -62,29 +59,43 @@ class OldIrReader:
 
     def _block(self, block: Any) -> list[Op]:
         self._of_name.update(zip(block.vars, itertools.count(len(self._tensors)), strict=False))
-        rows = list(self._variables(block.vars))
-        self._tensors += in_bulk(TensorInfo, _OF_TENSORS, rows)
+        self._tensors += in_bulk(TensorInfo, self._variables(block.vars))
         if self._costs_only:
-            return in_bulk(Op, _OF_BARE_OPS, list(self._bare(block.ops)))
+            return in_bulk(Op, self._bare(block.ops))
         return [self._operator(op) for op in block.ops if op.type not in _NO_WORK]
 
-    def _variables(self, variables: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    def _variables(self, variables: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         """The fields of a block's variables as tensors."""
-        known, gradients = self._formats, self._gradients
-        for index, (name, variable) in enumerate(variables.items(), len(self._tensors)):
-            described = variable.desc
-            # One call instead of several: tag, length and name, then all that it says of itself.
-            text = described.serialize_to_string()[_NAME_STARTS + len(name) :]
-            found = known.get(text)
-            if found is None:
-                found = known[text] = _format(described)
-            shape, dtype, persistable = found
-            if not persistable and getattr(variable, "is_data", False):
-                self._feeds.append(index)
-            if name.endswith(_GRAD):
-                gradients.add(index)
-            parameter = persistable and getattr(variable, "trainable", False)
-            yield name, shape, dtype, persistable, parameter
+        names, start = list(variables), len(self._tensors)
+        described = [variable.desc for variable in variables.values()]
+        # One call instead of several: tag, length and name, then all that it says of itself.
+        texts = [
+            each.serialize_to_string()[_NAME_STARTS + len(name) :]
+            for name, each in zip(names, described, strict=True)
+        ]
+        known = self._formats
+        for text, each in zip(texts, described, strict=True):
+            if text not in known:
+                known[text] = _format(each)
+        formats = [known[text] for text in texts]
+        persistables = [persistable for _, _, persistable in formats]
+        parameters = [
+            persistable and getattr(variable, "trainable", False)
+            for persistable, variable in zip(persistables, variables.values(), strict=True)
+        ]
+        self._feeds += [
+            index
+            for index, variable in enumerate(variables.values(), start)
+            if getattr(variable, "is_data", False) and not persistables[index - start]
+        ]
+        self._gradients.update(i for i, name in enumerate(names, start) if name.endswith(_GRAD))
+        return {
+            "name": names,
+            "shape": [shape for shape, _, _ in formats],
+            "dtype": [dtype for _, dtype, _ in formats],
+            "persistable": persistables,
+            "parameter": parameters,
+        }
 
     def _kind(self, name: str) -> tuple[str, CollectiveKind | None]:
         """The new IR's name of an operator, and what it exchanges."""
@@ -116,31 +127,44 @@ class OldIrReader:
             trips=self._rules.next_trips(kind) if kind == "while" else None,
         )
 
-    def _bare(self, ops: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    def _bare(self, ops: Sequence[Any]) -> dict[str, Sequence[Any]]:
         """The fields of operators, of slots only the gradients that an update reads."""
-        kinds, gradients = self._kinds, self._gradients
-        for op in ops:
-            described = op.desc
-            name = described.type()
-            if name in _NO_WORK:
-                continue
-            kind, exchange = kinds.get(name) or self._kind(name)
-            role = _role(described)
-            inputs = self._found(described.input_arg_names())
-            outputs = self._found(described.output_arg_names())
-            slots: tuple[str, ...] = ()
-            if role == "optimizer":
-                slots = tuple(["grad" if tensor in gradients else "" for tensor in inputs])
-            collective = collective_of(exchange, _ring(op)) if exchange else None
-            yield kind, inputs, outputs, slots, role, collective, described.id()
+        described = [op.desc for op in ops]
+        types = [each.type() for each in described]
+        working = [op for op, name in zip(ops, types, strict=True) if name not in _NO_WORK]
+        if len(working) < len(ops):
+            described = [op.desc for op in working]
+            types = [name for name in types if name not in _NO_WORK]
+        kinds = [self._kind(name) for name in types]
+        roles = [_role(each) for each in described]
+        inputs = self._found([each.input_arg_names() for each in described])
+        return {
+            "type": [kind for kind, _ in kinds],
+            "inputs": inputs,
+            "outputs": self._found([each.output_arg_names() for each in described]),
+            "input_slots": [
+                self._gradient_slots(tensors) if role == "optimizer" else ()
+                for tensors, role in zip(inputs, roles, strict=True)
+            ],
+            "role": roles,
+            "collective": [
+                collective_of(exchange, _ring(op)) if exchange else None
+                for op, (_, exchange) in zip(working, kinds, strict=True)
+            ],
+            "id": [each.id() for each in described],
+        }
 
-    def _found(self, names: Iterable[str]) -> tuple[int, ...]:
-        """The tensors of these names, those left out that no block declares."""
+    def _gradient_slots(self, tensors: Iterable[int]) -> tuple[str, ...]:
+        gradients = self._gradients
+        return tuple(["grad" if tensor in gradients else "" for tensor in tensors])
+
+    def _found(self, named: Sequence[Iterable[str]]) -> list[tuple[int, ...]]:
+        """The tensors of each of these lists of names, those left out that no block declares."""
         known = self._of_name
         try:
-            return tuple(map(known.__getitem__, names))
+            return [tuple(map(known.__getitem__, names)) for names in named]
         except KeyError:
-            return tuple([known[name] for name in names if name in known])
+            return [tuple([known[name] for name in names if name in known]) for names in named]
 
     def _named(self, of_slot: Any, slots: Iterable[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Tensors and the new IR's names of their slots ("Out@GRAD" is "out_grad")."""

@@ -7,7 +7,6 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from autoplan.costmodel.graph import (
@@ -97,7 +96,7 @@ def dtype_name(dtype: Any) -> str:
 _DTYPE_NAMES: dict[Any, str] = {}
 
 
-def in_bulk(kind: type[Made], names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Made]:
+def in_bulk(kind: type[Made], columns: Mapping[str, Sequence[Any]]) -> list[Made]:
     """Instances of a slotted dataclass, several times as fast as its constructor makes them.
 
     Sets one field of all instances after the other. Checks no values: what holds the instances
@@ -105,14 +104,16 @@ def in_bulk(kind: type[Made], names: Sequence[str], rows: Sequence[Sequence[Any]
 
     Args:
         kind: a dataclass with slots and without `__post_init__`.
-        names: fields; the others take their defaults.
-        rows: for each instance the values of these fields.
+        columns: for each field its values, one per instance; other fields take their defaults.
     """
-    made = list(map(kind.__new__, itertools.repeat(kind, len(rows))))
-    columns = {name: map(itemgetter(place), rows) for place, name in enumerate(names)}
+    lengths = {name: len(values) for name, values in columns.items()}
+    assert len(set(lengths.values())) == 1, f"columns of different lengths: {lengths}"
+    count = next(iter(lengths.values()))
+    made = list(map(kind.__new__, itertools.repeat(kind, count)))
     for each in dataclasses.fields(kind):  # type: ignore[arg-type]
-        column = columns.get(each.name) or _defaults(each)
-        deque(map(getattr(kind, each.name).__set__, made, column), maxlen=0)
+        column = columns.get(each.name)
+        values = _defaults(each) if column is None else column
+        deque(map(getattr(kind, each.name).__set__, made, values), maxlen=0)
     return made
 
 
