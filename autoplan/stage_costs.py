@@ -214,9 +214,7 @@ class StageCosts:
         activations = float(self.stash_bytes_L[inside].sum())
         stash = microbatches_in_flight * (received if stage.recompute else received + activations)
         each_L = self.working_bytes_L[inside] * samples + self.constant_working_bytes_L[inside]
-        # While a layer's backward runs, those of the layers behind it are over.
-        behind_L = (activations - np.cumsum(self.stash_bytes_L[inside])) * samples
-        released = float(each_L.max() - (each_L - behind_L).max())
+        released = float(each_L.max() - self._needed_bytes_L(stage.layers, each_L, samples).max())
         working = float(each_L.max()) + (activations * samples if stage.recompute else 0.0)
         return Memory(
             parameter_bytes=float(self.parameter_bytes_L[inside].sum()),
@@ -230,6 +228,25 @@ class StageCosts:
             released_bytes=max(0.0, released),
             available_bytes=self.available_bytes,
         )
+
+    def _needed_bytes_L(self, layers: tuple[int, int], each_L: Floats, samples: float) -> Floats:
+        """What the backward of each layer of a stage needs beyond all that the stage keeps.
+
+        Those of the layers behind it are over then. Inside a stage a layer's output and its
+        gradient go as soon as they are used; the stage's own are held to the end.
+
+        Args:
+            layers: of the stage.
+            each_L: working bytes of each layer as the last of a stage.
+            samples: of a microbatch on each replica.
+        """
+        first, end = layers
+        stash_L = self.stash_bytes_L[first:end] * samples
+        entering_L = self.cut_bytes_C[first:end] * samples
+        leaving_L = self.cut_bytes_C[first + 1 : end + 1] * samples
+        inner_L = np.maximum(each_L - 2 * leaving_L, entering_L) + 2 * leaving_L[-1]
+        inner_L[-1] = each_L[-1]
+        return inner_L - (stash_L.sum() - np.cumsum(stash_L))
 
 
 def _joined(parts: list[ElementCost]) -> ElementCost:

@@ -427,6 +427,18 @@ def test_a_peak_is_expected_without_the_stash_that_backward_has_released():
     assert last.expected_bytes == last.total_bytes == 80.0
 
 
+def test_inside_a_stage_a_layers_output_and_its_gradient_go_once_they_are_used():
+    cuts = (1.0, 40.0, 10.0)
+    layers = [layer(stash_bytes_per_sample=50.0, workspace_bytes_per_sample=200.0), layer()]
+    job = Job(global_batch=1, optimizer="sgd")
+    plan = Plan(stages=(stage(0, 2),), microbatches=1)
+    given = workload(layers, cut_bytes_per_sample=cuts)
+    memory = predict(given, cluster(1), job, plan).stages[0].memory
+    # Input 1, stash 50, and of the first layer 200 + 1 + 40 - 2 * 40, of the end 2 * 10.
+    assert memory.expected_bytes == 1 + 50 + 161 + 20
+    assert memory.total_bytes == 1 + 50 + 241
+
+
 @pytest.mark.parametrize(("samples", "working"), [(1, 32.0), (4, 38.0)])
 def test_a_constant_workspace_does_not_grow_with_the_samples(samples, working):
     only = layer(workspace_bytes=30.0, workspace_bytes_per_sample=2.0)

@@ -14,6 +14,7 @@ from autoplan.cluster import Device
 from autoplan.cluster.model import FusedCopy, TopK, Update
 from autoplan.errors import InputError, require, words
 from autoplan.execute.fits import Fit, fit_line
+from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.layer_steps import whole_step
 from autoplan.execute.model_source import TrainableModel, load_model, require_paddle
 from autoplan.execute.paddle_device import current_device, set_threads
@@ -121,6 +122,7 @@ def _trained(source: str, seed: int) -> tuple[TrainableModel, list[Any]]:
     found = words(f"{device.description}, a GPU")
     require(device.threads is not None, "device", found, "a CPU: copies on GPUs overlap with both")
     set_threads(1)
+    keep_freed_memory()  # as the ranks of real runs do
     model = load_model(source, seed)
     parameters = _parameters(model)
     found = words("a model that trains no parameter")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autoplan.errors import require
+from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.layer_steps import (
     Call,
     MemoryProbe,
@@ -44,7 +45,8 @@ def profile(
 
     Each round runs, for every microbatch size in random order, a training step in which every
     layer's forward and backward is timed in its place in the chain, so that its data and weights
-    are as cold as in a stage of a pipeline. Weight gradients are added up as over microbatches.
+    are as cold as in a stage of a pipeline. Memory that tensors give back stays with the process
+    from now on (`host_memory`). Weight gradients are added up as over microbatches.
     Two rounds warm up, the second of which takes the memory figures, and `repeats` rounds follow;
     a figure is the median over them, of readings scaled to the machine's median speed
     (`readings.steady_readings`). The model and one batch of activations must fit the device.
@@ -77,6 +79,7 @@ def profile(
     model = load_model(source, seed)
     sizes = _sizes(microbatch_sizes, model.num_samples)
     device = current_device()
+    keep_freed_memory()  # as the ranks of real runs do
     tell = progress or (lambda line: None)
     readings, bytes_of = _measure(model, sizes, repeats, np.random.default_rng(seed), device, tell)
     parameters, shared = _own_parameters(model)

@@ -27,6 +27,7 @@ from autoplan.errors import InputError
 from autoplan.execute.backends import Backend, open_backend
 from autoplan.execute.clocks import StepClock
 from autoplan.execute.gradient_groups import Exchange, NoExchange
+from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.link_probe import ProbeOrder, timed
 from autoplan.execute.model_source import complaint
 from autoplan.execute.sockets import connect, receive_frame, send_frame
@@ -178,7 +179,8 @@ def _free_port() -> int:
 
 
 def _prepare_process() -> None:
-    """Dies with its parent, and wakes up punctually."""
+    """Dies with its parent, wakes up punctually, and keeps its memory."""
+    keep_freed_memory()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -57,7 +57,7 @@ def test_known_operators_are_not_measured_again(measured):
 
 
 def test_a_larger_product_takes_longer(measured):
-    program, startup = trained(width=4096)
+    program, startup = trained(width=65536)
     large = measure_program(program, startup, FEED, repeats=5)
 
     def longest(found):
