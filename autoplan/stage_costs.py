@@ -84,6 +84,7 @@ class StageCosts:
         self.available_bytes = cluster.device.memory_bytes * (1 - job.memory_headroom)
         self.layer_seconds = functools.lru_cache(maxsize=512)(self._layer_seconds)
         self.group_cost = functools.lru_cache(maxsize=4096)(self._group_cost)
+        self.workspace_excess_L = functools.lru_cache(maxsize=512)(self._workspace_excess_L)
         self.compute_s = functools.lru_cache(maxsize=1 << 16)(self._compute_s)
         self.exchanges = functools.lru_cache(maxsize=1 << 16)(self._exchanges)
         self.memory = functools.lru_cache(maxsize=1 << 16)(self._memory)
@@ -241,12 +242,23 @@ class StageCosts:
             samples: of a microbatch on each replica.
         """
         first, end = layers
+        each_L = each_L - self.workspace_excess_L(samples)[first:end]
         stash_L = self.stash_bytes_L[first:end] * samples
         entering_L = self.cut_bytes_C[first:end] * samples
         leaving_L = self.cut_bytes_C[first + 1 : end + 1] * samples
         inner_L = np.maximum(each_L - 2 * leaving_L, entering_L) + 2 * leaving_L[-1]
         inner_L[-1] = each_L[-1]
-        return inner_L - (stash_L.sum() - np.cumsum(stash_L))
+        behind_L: Floats = stash_L.sum() - np.cumsum(stash_L)
+        return inner_L - behind_L
+
+    def _workspace_excess_L(self, samples: float) -> Floats:
+        """By how much each layer's workspace stays below its bound, where it was measured."""
+        excess_L = np.zeros(len(self.workload.layers))
+        for i, layer in enumerate(self.workload.layers):
+            if layer.workspace_curve is not None:
+                bound = layer.workspace_bytes_per_sample * samples + (layer.workspace_bytes or 0.0)
+                excess_L[i] = max(0.0, bound - layer.workspace_curve.at(samples))
+        return excess_L
 
 
 def _joined(parts: list[ElementCost]) -> ElementCost:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.bounds.lineup_terms import LineupTerms, chosen
-from autoplan.pipeline.certificate import GPIPE, PROOF, REPLICA
+from autoplan.pipeline.certificate import GPIPE, NEGLIGIBLE, PROOF, REPLICA
 from autoplan.pipeline.lineup_walk import within
 from autoplan.pipeline.lineups import CHOICE, Exchanges, Lineups, Split, possible
 from autoplan.plan import RankOrder, Schedule
@@ -191,7 +191,7 @@ class LineupBounds:
         while heap and self._left > 0:
             low_s, n = heap[0]
             case = cases[n]
-            if case.high_s <= low_s * (1 + precision):
+            if case.high_s - low_s <= max(low_s * precision, almost_s * NEGLIGIBLE):
                 break
             middle_s = (low_s + case.high_s) / 2
             if self._within(case, middle_s)[0]:

@@ -23,7 +23,7 @@ from autoplan.execute.layer_steps import (
 from autoplan.execute.model_source import TrainableModel, load_model, require_paddle
 from autoplan.execute.paddle_device import Device, current_device
 from autoplan.execute.readings import Readings, steady_readings
-from autoplan.workload import Layer, Provenance, Workload
+from autoplan.workload import BytesCurve, Layer, Provenance, Workload
 
 MIN_SIZES = 3
 """Time is affine in the microbatch: two points make a line, a third shows whether it is one."""
@@ -59,8 +59,8 @@ def profile(
     other one is from it. On a shared host 7 repeats leave several per cent of noise, 40 one or two.
 
     Bytes kept per sample are those at the largest size divided by its samples: exact where memory
-    is tightest. What backward needs for a moment is a line through the smallest and the largest
-    size, since new gradients of the parameters do not grow with the microbatch.
+    is tightest. What backward needs for a moment is kept for every size, and as a line that is
+    never below: new gradients of the parameters do not grow with the microbatch.
 
     Args:
         source: "MODULE:FUNCTION"; the function returns (layers in forward order, (inputs, labels),
@@ -136,7 +136,7 @@ def _measure(
     for n in sizes:
         layer_step(model, batches[n], TimeProbe(device))
     whole_step(model, batches[largest])
-    memory = {n: MemoryProbe(device) for n in (sizes[0], largest)}
+    memory = {n: MemoryProbe(device) for n in sizes}
     probes = {n: TimeProbe(device) for n in sizes}
     whole = TimeProbe(device)
     collecting = gc.isenabled()
@@ -194,9 +194,10 @@ def _layer(
     parameters: list[Any],
 ) -> Layer:
     few, many = readings.sizes[0], readings.sizes[-1]
-    workspace, few_workspace = bytes_of[many]["backward", i], bytes_of[few]["backward", i]
-    slope = max(0.0, (workspace - few_workspace) / (many - few))
-    constant = min(max(0.0, few_workspace - slope * few), workspace)
+    workspaces = [bytes_of[n]["backward", i] for n in readings.sizes]
+    # The line through the smallest and the largest size, moved up to where it bounds all.
+    slope = max(0.0, (workspaces[-1] - workspaces[0]) / (many - few))
+    constant = max(0.0, *(b - slope * n for n, b in zip(readings.sizes, workspaces, strict=True)))
     return Layer(
         name=model.layer_names[i],
         forward=readings.curve(("forward", i)),
@@ -204,8 +205,11 @@ def _layer(
         gradient_elements=sum(int(p.size) for p in parameters if not p.stop_gradient),
         parameter_bytes=float(tensor_bytes(parameters)),
         stash_bytes_per_sample=bytes_of[many]["forward", i] / many,
-        workspace_bytes_per_sample=(workspace - constant) / many,
+        workspace_bytes_per_sample=slope,
         workspace_bytes=constant,
+        workspace_curve=BytesCurve(
+            samples=tuple(map(float, readings.sizes)), bytes=tuple(map(float, workspaces))
+        ),
     )
 
 
@@ -234,8 +238,8 @@ def _notes(readings: Readings, repeats: int) -> tuple[str, ...]:
         f"forward and backward of the uncut model at {samples} samples {readings.whole_s:.6g} s; "
         f"the sum of its layers differs by {readings.excess_over_whole():+.2%}",
         "the loss is part of the last layer; the model's input gets no gradient",
-        f"stash: at {samples} samples, divided by them; workspace: a line through its bytes at "
-        f"{readings.sizes[0]} and {samples} samples",
+        f"stash: at {samples} samples, divided by them; workspace: at every size, and "
+        "a line that is never below",
     )
 
 

@@ -25,6 +25,8 @@ GPIPE, ONE_F_ONE_B = 0, 1
 """Schedules."""
 PROOF = 1e-10
 """A plan that no other beats by this share is optimal: the rest is rounding."""
+NEGLIGIBLE = 1e-12
+"""Share of a reached step time by which bounds are not told apart, however small they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,7 +130,7 @@ def certify(
         return max(low_s, almost_s)
     if may_reach(low_s):
         return low_s
-    while left > 0 and high_s > low_s * (1 + precision):
+    while left > 0 and high_s - low_s > max(low_s * precision, almost_s * NEGLIGIBLE):
         middle_s = (low_s + high_s) / 2
         if may_reach(middle_s):
             high_s = middle_s

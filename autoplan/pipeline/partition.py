@@ -75,7 +75,7 @@ def _tried(prefix: Floats, crossing: Floats, replicas: Floats) -> tuple[tuple[in
     found = np.empty_like(bounds)
     high = float(_loads(bounds, prefix, crossing, replicas).max())
     low = 0.0
-    while high - low > _PRECISION * high:
+    while high - low > _PRECISION * high and low < (low + high) / 2 < high:
         middle = (low + high) / 2
         if _kept(prefix, crossing, replicas, middle, found):
             bounds[:] = found

@@ -2,6 +2,14 @@
 
 from autoplan.workload.cost_curve import CostCurve
 from autoplan.workload.load import ReadOptions, load_workload
-from autoplan.workload.model import Layer, Provenance, Workload
+from autoplan.workload.model import BytesCurve, Layer, Provenance, Workload
 
-__all__ = ["CostCurve", "Layer", "Provenance", "ReadOptions", "Workload", "load_workload"]
+__all__ = [
+    "BytesCurve",
+    "CostCurve",
+    "Layer",
+    "Provenance",
+    "ReadOptions",
+    "Workload",
+    "load_workload",
+]

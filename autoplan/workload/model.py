@@ -4,13 +4,42 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from autoplan.documents import STRICT, identity
 from autoplan.errors import require
+from autoplan.interpolation import interpolate
 from autoplan.workload.cost_curve import CostCurve
 
 SCHEMA: Literal["autoplan-workload/1"] = "autoplan-workload/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesCurve:
+    """Measured bytes by the samples of a call, straight between the sizes measured."""
+
+    __pydantic_config__ = STRICT
+
+    samples: tuple[float, ...]
+    """Samples per call, increasing, at least one point."""
+    bytes: tuple[float, ...]
+    """Bytes at each of them."""
+
+    def __post_init__(self) -> None:
+        """Refuses points that are out of order, negative, not finite, or not matched."""
+        points = self.samples
+        rising = bool(points) and points[0] > 0 and all(a < b for a, b in pairwise(points))
+        sound = rising and math.isfinite(points[-1])
+        require(sound, "samples", points, "positive numbers in rising order")
+        sound = len(self.bytes) == len(points) and all(
+            math.isfinite(each) and each >= 0 for each in self.bytes
+        )
+        require(sound, "bytes", self.bytes, f"{len(points)} finite numbers, at least 0")
+
+    def at(self, samples: float) -> float:
+        """Bytes of a call with `samples` samples."""
+        return interpolate(self.samples, self.bytes, samples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +64,8 @@ class Layer:
     """Bytes that backward needs for a moment beyond the stash and the gradients it passes on."""
     workspace_bytes: float | None = None
     """The same whatever the samples, where it was measured: new gradients of the parameters."""
+    workspace_curve: BytesCurve | None = None
+    """Both together at the sizes measured: what is expected, where those two are an upper bound."""
     weight_gradient_share: float | None = None
     """Share of `backward` spent on weight gradients, where it was measured."""
 

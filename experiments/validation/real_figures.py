@@ -23,6 +23,8 @@ class Measured:
     """As the profile has it."""
     calibrated_s: float
     """With the factor fitted to a few of the runs, none of which is this one if `fitted` is not."""
+    undisturbed_s: float
+    """With the factor fitted to the quickest rounds of the same runs."""
     fitted: bool
     predicted_bytes: tuple[float, ...]
     run: RealRun
@@ -43,6 +45,15 @@ class Measured:
     def calibrated_error(self) -> float:
         """Of the prediction with the factor."""
         return self.calibrated_s / self.measured_s - 1
+
+    @property
+    def undisturbed_error(self) -> float:
+        """Of the prediction for a step that nothing slows, beside the quickest round.
+
+        What others do to a machine only adds to a step. An error that is in the median and not
+        here is the machine's, not the model's.
+        """
+        return self.undisturbed_s / min(self.run.step_s) - 1
 
     @property
     def memory_error(self) -> float | None:

@@ -9,6 +9,7 @@ import pytest
 from builders import (
     cluster,
     layer,
+    link,
     random_cluster,
     random_job,
     random_plan,
@@ -222,3 +223,12 @@ def test_the_compiled_walk_equals_the_same_walk_interpreted():
         assert answer == reachable.py_func(*arguments)
         answers.add(answer[0])
     assert answers == {False, True}
+
+
+@pytest.mark.timeout(60)
+def test_bounds_next_to_nothing_are_not_halved_for_ever():
+    seconds = [1.5e-323, 2e-323, 0.0, 1.5e-323, 1e-323, 5e-324]
+    layers = [layer(*pair) for pair in zip(seconds[::2], seconds[1::2], strict=True)]
+    fast = cluster(4, intra_node=link(bandwidth_bytes_per_s=1e9))
+    bounds = Predictor(workload(layers, (0.0,) * 4), fast, Job(global_batch=4)).bounds
+    assert 0 <= bounds.certified_s(20.0) < 1e-11

@@ -38,9 +38,10 @@ def peak_bytes(held, plan, job, received):
 
 
 @pytest.mark.parametrize("name", ["conv", "mlp"])
+@pytest.mark.parametrize("samples", [4, SAMPLES])
 @pytest.mark.parametrize("layers", [1, 2, 3, 5, None])
-def test_the_peak_of_a_stage_is_the_predicted_one(profiled, name, layers):
-    workload, held = profiled(name)
+def test_the_peak_of_a_stage_is_the_predicted_one(profiled, name, layers, samples):
+    workload, held = profiled(name, samples)
     count = len(workload.layers)
     ends = [layers, count] if layers else [count]
     stages = tuple(
@@ -48,14 +49,14 @@ def test_the_peak_of_a_stage_is_the_predicted_one(profiled, name, layers):
         for span in zip([0, *ends], ends, strict=False)
     )
     plan = Plan(stages=stages, microbatches=1)
-    job = Job(global_batch=SAMPLES, optimizer="sgd")
+    job = Job(global_batch=samples, optimizer="sgd")
     device = Device(name="core", memory_bytes=1e9)
     link = Link(name="loop", alpha_s=0.0, bandwidth_bytes_per_s=1e9)
     cluster = Cluster(name="two", devices_per_node=2, device=device, intra_node=link)
     predicted = Predictor(workload, cluster, job).predict(plan, lower_bound_s=0.0)
     received = None
     if layers:
-        leaving = held.inputs(slice(0, SAMPLES))
+        leaving = held.inputs(slice(0, samples))
         for layer in held.model.layers[:layers]:
             leaving = (layer(*leaving),)
         received = Message(arrays=(np.ones(leaving[0].shape, np.float32),))
@@ -69,11 +70,12 @@ def profiled():
     """Profiles and models by name, each made once."""
     known = {}
 
-    def of(name):
+    def of(name, samples):
+        source = f"{MODELS}:{name}"
         if name not in known:
-            source = f"{MODELS}:{name}"
-            sizes = (2, 4, SAMPLES)
-            known[name] = profile(source, microbatch_sizes=sizes), RankModel(source, 0, SAMPLES)
-        return known[name]
+            known[name] = profile(source, microbatch_sizes=(2, 4, SAMPLES))
+        if (name, samples) not in known:
+            known[name, samples] = RankModel(source, 0, samples)
+        return known[name], known[name, samples]
 
     return of
