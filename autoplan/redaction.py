@@ -6,6 +6,7 @@ A password is known in two ways: it was announced with `hide`, or it stands wher
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
@@ -35,9 +36,17 @@ _secrets: set[str] = set()
 
 
 def hide(secret: str) -> None:
-    """Announces a secret: `redacted` replaces it from now on, in all its usual spellings."""
+    """Announces a secret: `redacted` replaces it from now on, in all its usual spellings.
+
+    From then on the system writes no core dump of this process either, nor of those that it
+    starts: it would hold the secret like all of their memory.
+    """
     if len(secret) >= _SHORTEST:
         _secrets.update((secret, quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1]))
+    with contextlib.suppress(ImportError):  # a system without such limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def redacted(text: str) -> str:

@@ -248,8 +248,8 @@ class StageCosts:
         leaving_L = self.cut_bytes_C[first + 1 : end + 1] * samples
         inner_L = np.maximum(each_L - 2 * leaving_L, entering_L) + 2 * leaving_L[-1]
         inner_L[-1] = each_L[-1]
-        behind_L: Floats = stash_L.sum() - np.cumsum(stash_L)
-        return inner_L - behind_L
+        needed_L: Floats = inner_L - (stash_L.sum() - np.cumsum(stash_L))
+        return needed_L
 
     def _workspace_excess_L(self, samples: float) -> Floats:
         """By how much each layer's workspace stays below its bound, where it was measured."""

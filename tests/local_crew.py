@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from autoplan.search.crew import SURVEYOR, Answer, Lost
-from autoplan.search.island import Island
+from autoplan.search.front_island import make_island
 from autoplan.search.survey import Surveyor
 
 
@@ -60,6 +60,6 @@ class LocalCrew:
             self._workers[worker] = (
                 Surveyor(self.experiment)
                 if worker == SURVEYOR
-                else Island(self.experiment, self.settings[worker])
+                else make_island(self.experiment, self.settings[worker])
             )
         return self._workers[worker]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from autoplan.report.quantities import percent, seconds
+from autoplan.report.quantities import percent, seconds, size
 from autoplan.search.result import Progress
 
 _PLAIN_INTERVAL_S = 2.0
@@ -54,12 +54,14 @@ def _line(progress: Progress) -> str:
     if progress.best_s is not None:
         gap = progress.best_s / progress.lower_bound_s - 1 if progress.lower_bound_s > 0 else 0.0
         best = f"best {seconds(progress.best_s)}, gap {percent(gap)}"
-        best += f", {progress.points} plans on the front" if progress.points else ""
+    if progress.least_bytes is not None:
+        best += f", {progress.points} plans on the front down to {size(progress.least_bytes)}"
+    workers = f" of {progress.workers} workers" if progress.workers > 1 else ""
     elapsed = max(progress.elapsed_s, 1e-9)
     by_trials = elapsed / max(progress.trials, 1) * (progress.total_trials - progress.trials)
     left = max(0.0, min(by_trials, progress.budget_s - elapsed))
     return (
         f"trial {progress.trials}/{progress.total_trials}  {best}  bound "
-        f"{seconds(progress.lower_bound_s)}  {progress.candidates / elapsed:.0f} plans/s  "
+        f"{seconds(progress.lower_bound_s)}  {progress.candidates / elapsed:.0f} plans/s{workers}  "
         f"{left:.0f} s left"
     )

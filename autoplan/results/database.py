@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from autoplan.errors import AutoplanError, InputError, StorageError, words
+from autoplan.errors import InputError, words
 from autoplan.results import migrations
 from autoplan.storage.engine import (
     for_writing,
@@ -20,7 +20,7 @@ from autoplan.storage.engine import (
     require_space,
     use_write_ahead_log,
 )
-from autoplan.storage.failures import is_locked, passes, storage_errors
+from autoplan.storage.failures import is_locked, passes, possible_values, storage_errors
 from autoplan.storage.retry import DEFAULT_RETRY, RetryPolicy
 from autoplan.storage.url import Storage, make_folder
 
@@ -93,14 +93,18 @@ class Database:
         """
         return self._read(work, passes)
 
-    def write(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T], *, retry: RetryPolicy | None = None) -> T:
         """What `work` returns, after its changes were committed, all or none.
+
+        Args:
+            work: makes the changes.
+            retry: how long locks and lost servers are waited for, in place of the database's own.
 
         Raises:
             OutageError: the database was away or locked for the whole retry budget.
             StorageError: it failed otherwise.
         """
-        return self._transaction(work, passes, writes=True)
+        return self._transaction(work, passes, writes=True, retry=retry)
 
     def close(self) -> None:
         """Gives the connections back."""
@@ -123,7 +127,7 @@ class Database:
     def _read(
         self, work: Callable[[Connection], T], worth_retrying: Callable[[Exception], bool]
     ) -> T:
-        with self._possible_values():
+        with possible_values(self.storage):
             return self._transaction(work, worth_retrying, writes=False)
 
     def _transaction(
@@ -132,6 +136,7 @@ class Database:
         worth_retrying: Callable[[Exception], bool],
         *,
         writes: bool,
+        retry: RetryPolicy | None = None,
     ) -> T:
         """Runs work in a transaction, again where it is worth it."""
 
@@ -142,33 +147,20 @@ class Database:
                     return work(ready)
 
         with storage_errors(self.storage):
-            return self._retry.run(once, worth_retrying)
-
-    @contextlib.contextmanager
-    def _possible_values(self) -> Iterator[None]:
-        """Tells values of another type than their column's, which only damage can cause."""
-        try:
-            yield
-        except AutoplanError:
-            raise
-        except (TypeError, ValueError, LookupError, OverflowError) as error:
-            reason = " ".join(str(error).split())
-            raise StorageError(
-                f"{self.storage.shown}: it holds a value that cannot be ({reason}); it is damaged "
-                f"and was left as it was; restore a copy"
-            ) from None
+            return (retry or self._retry).run(once, worth_retrying)
 
     def _bring_up(self, steps: Sequence[migrations.Step], *, journal: bool) -> None:
         """Leads the tables to the current version; chooses the journal of a file to be written.
 
-        A server that cannot be reached now is an error at once: its address may be wrong.
+        A server that cannot be reached now is an error at once: its address may be wrong. One that
+        was reached and lost again is waited for.
         """
-        found = self._read(migrations.version_of, is_locked)
+        found = self._read(migrations.version_of, _is_locked_or_lost)
         migrations.require_known(found, self.storage.shown, steps)
         if self.storage.is_sqlite and journal:
             self._set_journal()
         if found < steps[-1].version:
-            with self._possible_values():
+            with possible_values(self.storage):
                 self.write(lambda connection: self._migrate(connection, steps))
 
     def _set_journal(self) -> None:
@@ -188,6 +180,12 @@ class Database:
                 copy = migrations.back_up(path, found)
                 _LOGGER.warning("%s: brought to a new version; the old file is %s", path, copy)
             migrations.migrate(connection, steps)
+
+
+def _is_locked_or_lost(error: Exception) -> bool:
+    """Whether the database was reached, and cannot be read just now."""
+    lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
+    return lost or is_locked(error)
 
 
 @contextlib.contextmanager

@@ -44,9 +44,14 @@ def _add_real_runs(connection: Connection) -> None:
     schema.METADATA.create_all(connection, tables=tables)
 
 
+def _add_leases(connection: Connection) -> None:
+    schema.METADATA.create_all(connection, tables=(schema.search_leases,))
+
+
 STEPS: tuple[Step, ...] = (
     Step(version=1, what="planned and scored plans", apply=_add_planning),
     Step(version=2, what="real runs and the leaderboard", apply=_add_real_runs),
+    Step(version=3, what="who searches a study", apply=_add_leases),
 )
 
 

@@ -17,6 +17,7 @@ from autoplan.prediction import ROUNDING
 from autoplan.results import schema
 from autoplan.results.database import Database
 from autoplan.results.documents import stored_plan
+from autoplan.search.recording import OUTSIDE
 
 _SHOWN_NAMES = 8
 _MOST_NAMED = 500
@@ -111,7 +112,10 @@ def _scores_by_experiment() -> sa.Subquery:
 
 
 def _where_feasible(column: sa.ColumnElement[Any]) -> sa.Case[Any]:
-    return sa.case((schema.scores.c.feasible, column))
+    """Of plans that fit and that the space does not exclude."""
+    scores = schema.scores.c
+    outside = sa.func.coalesce(scores.proposed_by, "").endswith(OUTSIDE, autoescape=True)
+    return sa.case((sa.and_(scores.feasible, sa.not_(outside)), column))
 
 
 def _runs_by_experiment() -> sa.Subquery:

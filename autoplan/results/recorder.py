@@ -19,6 +19,7 @@ from autoplan.results import schema
 from autoplan.results.database import Database
 from autoplan.results.documents import stored_object, stored_plan
 from autoplan.results.environment import environment
+from autoplan.results.lease import Lease
 from autoplan.results.rows import ScoredPlan, insert_new, insert_scores, prepared, usable, utc_now
 from autoplan.results.spool import Spool
 from autoplan.search.experiment import Experiment, require_same
@@ -68,11 +69,18 @@ class SearchRecorder:
     """
 
     def __init__(
-        self, database: Database, experiment_id: int, identities: Mapping[str, str], spool: Spool
+        self,
+        database: Database,
+        experiment_id: int,
+        name: str,
+        identities: Mapping[str, str],
+        spool: Spool,
     ) -> None:
         """Use `SearchRecorder.open`."""
         self.database = database
         self.experiment_id = experiment_id
+        self.lease = Lease(database, experiment_id, name)
+        """Not taken yet."""
         self._identities, self._spool = dict(identities), spool
         self._spooled = False
 
@@ -86,6 +94,7 @@ class SearchRecorder:
         seed: int | None = None,
         spool_folder: Path | None = None,
         retry: RetryPolicy = DEFAULT_RETRY,
+        merge: bool = True,
     ) -> SearchRecorder:
         """Opens the database and the experiment in it, and brings in what waits in its spool.
 
@@ -97,6 +106,8 @@ class SearchRecorder:
             spool_folder: where plans are kept while the database is away; by default the
                 experiment's output folder.
             retry: how long locks and lost servers are waited for.
+            merge: False leaves the spool alone, as who does not search must: a search may be
+                writing there.
 
         Raises:
             InputError: the URL is wrong, or the name belongs to another experiment.
@@ -111,8 +122,9 @@ class SearchRecorder:
             row = _experiment_row(experiment, known_as, seed)
             experiment_id = database.write(lambda c: _claim(c, experiment, row, place.shown))
             spool = Spool(spool_folder or experiment.output, place, known_as)
-            recorder = cls(database, experiment_id, experiment.identities, spool)
-            recorder._merge()
+            recorder = cls(database, experiment_id, known_as, experiment.identities, spool)
+            if merge:
+                recorder._merge()
         except BaseException:
             database.close()
             raise
@@ -145,6 +157,19 @@ class SearchRecorder:
         shown = self.database.storage.shown
         return stored_plan(row.plan_json, row.sha256, shown), float(row.objective_value_s)
 
+    def begin(self) -> None:
+        """Takes the experiment's lease until `close`, then brings in what waits in the spool.
+
+        From then on every write checks that no other search has taken the experiment over
+        (TakenOverError).
+
+        Raises:
+            StudyBusyError: another search has it.
+            StorageError: the database or the spool cannot be used.
+        """
+        self.lease.take()
+        self._merge()
+
     def scores(self, rows: Sequence[ScoredPlan]) -> None:
         """Adds a batch of scored plans, all or none; a plan that is there keeps its first score.
 
@@ -173,10 +198,16 @@ class SearchRecorder:
             StorageError: the database failed.
         """
         self._merge()
-        self.database.write(lambda c: _finish(c, self.experiment_id, outcome))
+
+        def work(connection: Connection) -> None:
+            self.lease.beat(connection)
+            _finish(connection, self.experiment_id, outcome)
+
+        self.database.write(work)
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Gives the lease and the connections back."""
+        self.lease.release()
         self.database.close()
 
     def __enter__(self) -> SearchRecorder:
@@ -192,7 +223,12 @@ class SearchRecorder:
 
     def _write(self, scored: Sequence[ScoredPlan]) -> None:
         rows = prepared(scored)
-        self.database.write(lambda c: insert_scores(c, self.experiment_id, rows))
+
+        def work(connection: Connection) -> None:
+            self.lease.beat(connection)
+            insert_scores(connection, self.experiment_id, rows)
+
+        self.database.write(work)
 
     def _merge(self) -> None:
         """Brings in the batches that wait in the spool."""

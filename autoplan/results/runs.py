@@ -94,7 +94,7 @@ def _insert_run(
     if connection.scalar(known) is not None:
         return
     row = {"run_key": run_key, "experiment_id": experiment_id, **_run_row(measured)}
-    connection.execute(sa.insert(table), row)
+    insert_new(connection, table, [row])
     run_id = connection.scalar(known)
     rounds = [{"real_run_id": run_id, **each} for each in _round_rows(measured.run)]
     insert_new(connection, schema.real_run_rounds, rounds)

@@ -3,8 +3,9 @@
 Documents are canonical JSON, found by their sha256. Times are seconds, sizes bytes, moments UTC
 without a zone. What a search minimises is a number of seconds too (of device-seconds where devices
 count), which is the predicted step unless the experiment asks for something else. A row of `scores`
-is one plan of one experiment; a row of `real_runs` is one measurement of one plan on one clock. The
-Optuna study of a search has its own tables beside these.
+is one plan of one experiment; a row of `real_runs` is one measurement of one plan on one clock; a
+row of `search_leases` is a search that is going on, or that died. The Optuna study of a search has
+its own tables beside these.
 """
 
 from __future__ import annotations
@@ -101,6 +102,19 @@ scores = sa.Table(
     sa.Column("scored_at_utc", sa.DateTime, nullable=False),
     sa.UniqueConstraint("experiment_id", "plan_sha256", name="uq_scores_experiment_plan"),
     sa.Index("ix_scores_best", "experiment_id", "feasible", "objective_value_s"),
+)
+
+search_leases = sa.Table(
+    "search_leases",
+    METADATA,
+    sa.Column("experiment_id", sa.ForeignKey("experiments.id"), primary_key=True),
+    sa.Column("token", _WORD, nullable=False),
+    sa.Column("host_name", _NAME, nullable=False),
+    sa.Column("host_identity", _NAME, nullable=False),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("process_start", sa.BigInteger),
+    sa.Column("beats", sa.BigInteger, nullable=False),
+    sa.Column("acquired_at_utc", sa.DateTime, nullable=False),
 )
 
 real_runs = sa.Table(

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from types import TracebackType
 
+from sqlalchemy.engine import Connection
+
 from autoplan.results.recorder import Outcome, SearchRecorder, SpooledError
 from autoplan.results.rows import ScoredPlan
 from autoplan.search.experiment import Experiment
@@ -22,15 +24,26 @@ class SearchRecording:
         """Takes the recorder over."""
         self._recorder = recorder
 
+    def begin(self) -> None:
+        """Keeps other drivers out of the study; raises StudyBusyError and StorageError."""
+        self._recorder.begin()
+
+    def guard(self, connection: Connection) -> None:
+        """Lets a transaction end only while the study is this search's; raises TakenOverError."""
+        self._recorder.lease.guard(connection)
+
     def add(self, found: Sequence[Found]) -> None:
-        """Adds a batch; raises StorageError where it can be kept nowhere."""
+        """Adds a batch; raises TakenOverError, and StorageError where it can be kept nowhere."""
+        if not found:
+            self._recorder.lease.check()
+            return
         try:
             self._recorder.scores([_row(each) for each in found])
         except SpooledError as error:
             _LOGGER.warning("%s", error)
 
     def finish(self, end: RunEnd) -> None:
-        """Records how a run ended; raises StorageError."""
+        """Records how a run ended; raises TakenOverError and StorageError."""
         self._recorder.finish(
             Outcome(
                 stopped_by=end.stopped_by,
@@ -68,7 +81,8 @@ def open_recording(
         InputError: the name belongs to another experiment.
         StorageError: the database cannot be used.
     """
-    return SearchRecording(SearchRecorder.open(storage, experiment, name=study, seed=seed))
+    recorder = SearchRecorder.open(storage, experiment, name=study, seed=seed, merge=False)
+    return SearchRecording(recorder)
 
 
 def _row(found: Found) -> ScoredPlan:

@@ -39,6 +39,6 @@ def record_verification(
         )
         for each in verification.plans
     )
-    with SearchRecorder.open(chosen, experiment, name=name) as recorder:
+    with SearchRecorder.open(chosen, experiment, name=name, merge=False) as recorder:
         record_sweep(recorder.database, Sweep(experiment=name, measured=measured))
     return chosen

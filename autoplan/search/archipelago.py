@@ -56,13 +56,8 @@ class IslandSearch:
             KeyboardInterrupt: there was no plan yet when the search was interrupted.
         """
         session = self.session
-        scorer = Scorer(self.proposer.predictor, session.experiment.space, math.inf)
-        for layout, plan in session.study.earlier():
-            earlier = scorer.planned(layout, plan)
-            session.keep(earlier)
-            if session.best is not None and session.best.rank < earlier.rank:
-                break
-        self.surveying, self.fleet = Surveying(session), Fleet(session)
+        self._recall()
+        self._begin()
         if (ended := session.ended) is not None:
             outline = Surveyor(session.experiment).outline(session.left_s(BASELINES_SHARE))
             self.surveying.bound = max(ended.lower_bound, outline.quick_bound)
@@ -75,6 +70,15 @@ class IslandSearch:
             finally:
                 crew.close()
         return self._result(self.surveying.outline, stopped_by)
+
+    def _recall(self) -> None:
+        """Takes the best plan of earlier runs."""
+        session = self.session
+        session.recall(Scorer(self.proposer.predictor, session.experiment.space, math.inf))
+
+    def _begin(self) -> None:
+        """Knows nothing yet of the islands and the space."""
+        self.surveying, self.fleet = Surveying(self.session), Fleet(self.session)
 
     def _settings(self) -> list[IslandSetting]:
         """What makes each island itself."""
@@ -96,17 +100,24 @@ class IslandSearch:
         stopped_by: Stop | None = None
         while stopped_by is None:
             self.surveying.dispatch(crew)
-            # New studies begin with the first proposals.
-            if self.surveying.outline is not None or self.session.study.num_earlier > 0:
-                self.fleet.dispatch(crew, self.surveying.proposals)
+            self._dispatch(crew)
             self._listen(crew)
             stopped_by = "interrupted" if interrupts.requested else self._stop()
+        self._wind_up(crew, interrupts, stopped_by)
+        return stopped_by
+
+    def _dispatch(self, crew: Crew) -> None:
+        """Lets the islands go on; in new studies they begin with the first proposals."""
+        if self.surveying.outline is not None or self.session.study.num_earlier > 0:
+            self.fleet.dispatch(crew, self.surveying.proposals)
+
+    def _wind_up(self, crew: Crew, interrupts: Interrupts, stopped_by: Stop) -> None:
+        """Waits for what is being done, and has done what belongs to the end."""
         if stopped_by != "optimal":
             self._drain(crew)
         if stopped_by in ("trials", "time"):
             self._end_survey(crew, interrupts, stopped_by)
         self._choose_rows()
-        return stopped_by
 
     def _stop(self) -> Stop | None:
         """Why the search is over, if it is."""
@@ -136,6 +147,9 @@ class IslandSearch:
                 self._take(event.value)
         if self.session.flush_due:
             self._choose_rows()
+        self._report()
+
+    def _report(self) -> None:
         self.session.report(self._num_candidates, self.surveying.bound)
 
     def _take(self, stepped: Stepped) -> None:
@@ -180,16 +194,20 @@ class IslandSearch:
                 break
         self._written.update(best)
         self._unwritten.clear()
-        study = self.session.study
         for tried in best.values():
-            study.count(-1)
-            study.record(
-                tried.candidate,
-                tried.proposed_by,
-                island=tried.island,
-                parameters=tried.parameters,
-                distributions=tried.distributions,
-            )
+            self._write(tried)
+
+    def _write(self, tried: Tried) -> None:
+        """Gives a trial that was counted a row."""
+        study = self.session.study
+        study.count(-1)
+        study.record(
+            tried.candidate,
+            tried.proposed_by,
+            island=tried.island,
+            parameters=tried.parameters,
+            distributions=tried.distributions,
+        )
 
     @property
     def _num_candidates(self) -> int:

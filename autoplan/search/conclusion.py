@@ -36,9 +36,11 @@ def concluded(
     """Saves the best plan and describes it.
 
     Raises:
+        TakenOverError: another search has taken the study over.
         StorageError: the database cannot be written.
     """
     experiment, predictor = session.experiment, proposer.predictor
+    session.require_ours()
     best.plan.save(session.plan_path)
     step_bound_s = found.bound if experiment.objective == "step_time" else found.step_bound_s
     prediction = predictor.predict(best.plan, step_bound_s)

@@ -31,7 +31,7 @@ _HISTORY = 200
 
 
 @dataclass(slots=True)
-class _Slot:
+class Slot:
     """What the driver knows of an island."""
 
     number: int
@@ -49,6 +49,12 @@ class _Slot:
     num_unlimited: int = 0
     least_missing_bytes: float = math.inf
     history: list[Tried] = field(default_factory=list)
+    steps: int = 0
+    """That it was asked for."""
+    rounds: int = 0
+    """That are over, in a search for a front."""
+    empty_since: int | None = None
+    """Since which of them nothing was left to look within; None where there was in the last."""
 
     @property
     def finished(self) -> bool:
@@ -78,7 +84,7 @@ class Fleet:
         """What the islands have spent, all together."""
         self._keep = max(1, min(self.generation, _ROWS // workers))
         self._migration = Migration(self.generation)
-        self._slots = [_Slot(number) for number in range(workers)]
+        self._slots = [Slot(number) for number in range(workers)]
         self._deal_out(session.trials_left)
 
     @property
@@ -103,18 +109,18 @@ class Fleet:
 
     def dispatch(self, crew: Crew, proposals: Proposals) -> None:
         """Gives every island that is idle its next step, unless it must wait for others."""
-        behind = min((s.done for s in self._slots if s.waited_for), default=math.inf)
+        behind = min((self._reached(s) for s in self._slots if s.waited_for), default=math.inf)
         for slot in self._slots:
             idle = not (slot.busy or slot.retired or slot.finished)
-            if idle and behind >= self._migration.needs(slot.done):
-                self._send(crew, slot, proposals)
+            if idle and self._may_begin(slot, behind):
+                self._send(crew, slot, self._step(slot, proposals))
         if behind == math.inf:
             self._inherit(crew)
 
     def take(self, stepped: Stepped) -> bool:
         """Acknowledges what an island did; False for what was acknowledged before."""
         slot = self._slots[stepped.island]
-        if slot.done != stepped.first or slot.retired:
+        if not self._is_awaited(slot, stepped):
             return False
         slot.busy = slot.fresh = False
         slot.lost_at_s, slot.deaths = None, 0
@@ -126,7 +132,7 @@ class Fleet:
         self.num_candidates += stepped.candidates
         self.busy_s += stepped.busy_s
         self.cpu_s += stepped.cpu_s
-        self._migration.add(stepped.tried)
+        self._pass_on(slot, stepped)
         return True
 
     def lose(self, crew: Crew, lost: Lost) -> None:
@@ -138,15 +144,35 @@ class Fleet:
         if slot.lost_at_s is None:
             slot.lost_at_s = time.monotonic()
         slot.deaths += lost.died
-        self._migration.forget(slot.number)
+        self._forget(slot)
         if slot.deaths >= _MOST_DEATHS:
             self._retire(crew, slot)
 
-    def _send(self, crew: Crew, slot: _Slot, proposals: Proposals) -> None:
-        """Asks an island for its next step."""
+    def _reached(self, slot: Slot) -> int:
+        """How far an island is."""
+        return slot.done
+
+    def _may_begin(self, slot: Slot, behind: float) -> bool:
+        """Whether the others are far enough for an island's next step."""
+        return behind >= self._migration.needs(slot.done)
+
+    def _is_awaited(self, slot: Slot, stepped: Stepped) -> bool:
+        """Whether an answer is the one to the last step."""
+        return slot.done == stepped.first and not slot.retired
+
+    def _pass_on(self, slot: Slot, stepped: Stepped) -> None:
+        """Keeps what an island told for the others."""
+        self._migration.add(stepped.tried)
+
+    def _forget(self, slot: Slot) -> None:
+        """An island starts anew."""
+        self._migration.forget(slot.number)
+
+    def _step(self, slot: Slot, proposals: Proposals) -> Step:
+        """An island's next step."""
         left_s = self.session.left_s(1.0)
         generation_ends = (slot.done // self.generation + 1) * self.generation
-        step = Step(
+        return Step(
             first=slot.done,
             trials=min(generation_ends, slot.quota) - slot.done,
             seconds=min(self.step_s, left_s),
@@ -156,12 +182,16 @@ class Fleet:
             immigrants=self._migration.immigrants(slot.number, slot.done),
             history=tuple(slot.history) if slot.fresh else (),
         )
+
+    def _send(self, crew: Crew, slot: Slot, step: Step) -> None:
+        """Asks an island for a step."""
         limit_s = self.step_s + _GRACE_S
         if slot.fresh:
             limit_s += _START_S
             slot.asked_at_s = min(slot.asked_at_s, time.monotonic())
         crew.submit(slot.number, Call(method="step", arguments=(step,), limit_s=limit_s))
         slot.busy = True
+        slot.steps += 1
 
     def _inherit(self, crew: Crew) -> None:
         """The islands that are done take the trials of those that do not come back."""
@@ -173,7 +203,7 @@ class Fleet:
             if (gone or mute) and not (slot.retired or slot.finished) and heirs:
                 self._retire(crew, slot)
 
-    def _retire(self, crew: Crew, slot: _Slot) -> None:
+    def _retire(self, crew: Crew, slot: Slot) -> None:
         """Gives an island up; its trials go to the others."""
         crew.dismiss(slot.number)
         slot.retired, slot.busy = True, False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from autoplan.gradsync import GroupLimits
 from autoplan.gradsync.policies import DDP_CAP_BYTES
 from autoplan.plan import Plan
 from autoplan.predict import Predictor, Score
@@ -103,7 +104,41 @@ def _layouts(proposer: Proposer, base: str, *, pipeline: bool) -> Iterator[Layou
                 )
 
 
-def conforming(baseline: Baseline, space: SearchSpace) -> Layout:
+_CUTS = {"uniform": (UNIFORM,), "balanced": (COMPUTE, COMMUNICATION)}
+"""Partitions of the spaces that do not leave the cuts open."""
+
+
+def starting_layouts(found: Iterable[Baseline | None], space: SearchSpace) -> list[Layout]:
+    """Where a search starts from: the defaults that are, or can be made, plans of the space."""
+    return [_conforming(each, space) for each in found if each and _has_cuts_of(each, space)]
+
+
+def lies_within(baseline: Baseline, space: SearchSpace) -> bool:
+    """Whether a default is surely a plan of the space.
+
+    Its stages, replicas, microbatches and rank order always are. The grouping that a space calls
+    exact stands for all groups.
+    """
+    layout = baseline.layout
+    limited = space.limits(1.0) != GroupLimits() or 1.0 not in space.densities
+    capped = layout.policy in space.grouping and layout.cap_bytes in space.cap_bytes
+    pipelined = min(layout.microbatches, len(layout.replicas)) > 1
+    return (
+        _has_cuts_of(baseline, space)
+        and (layout.schedule in space.schedules or not pipelined)
+        and ("never" in space.recompute or "where-needed" in space.recompute)
+        and ("exact" in space.grouping or capped)
+        and not limited
+    )
+
+
+def _has_cuts_of(baseline: Baseline, space: SearchSpace) -> bool:
+    """Whether the space leaves a default its cuts."""
+    alone = len(baseline.layout.replicas) == 1
+    return alone or space.cuts == "open" or BASELINES[baseline.name] in _CUTS[space.cuts]
+
+
+def _conforming(baseline: Baseline, space: SearchSpace) -> Layout:
     """A baseline's layout with the nearest choices that the space allows."""
     layout = baseline.layout
     orders = space.rank_orders

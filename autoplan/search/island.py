@@ -11,17 +11,21 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from autoplan.search.experiment import Experiment
+from autoplan.search.front_course import CoursePlan
+from autoplan.search.layout import Layout
 from autoplan.search.objective import objective_named
+from autoplan.search.pareto import Searched
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import REFINE_LIMIT, Candidate, Scorer, refine
 from autoplan.search.study import violations_of
@@ -47,6 +51,41 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What an island is told in a search for a front."""
+
+    number: int
+    """Of the step, among all that the island was asked for."""
+    round: int
+    """Which one to work on: the first looks for the ends of the front, each other one within a
+    limit."""
+    first: tuple[Layout, ...] = ()
+    """To look at before all others, in the first step."""
+    points: tuple[Candidate, ...] = ()
+    """Of the fronts of other islands."""
+    searched: tuple[Searched, ...] = ()
+    """Limits within which they have looked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an island tells in a search for a front."""
+
+    number: int
+    """Of the step."""
+    round: int
+    round_over: bool
+    empty: bool
+    """Whether nothing was left to look within."""
+    hurried: bool
+    """Whether the time has cut something short."""
+    points: tuple[Candidate, ...]
+    """Of the island's front, those that it has not told before."""
+    searched: tuple[Searched, ...]
+    """Limits within which it has looked since the step before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What an island is asked to do."""
 
@@ -66,6 +105,8 @@ class Step:
     """Good trials of other islands."""
     history: tuple[Tried, ...] = ()
     """Earlier trials of this island, for one that has just started."""
+    news: News | None = None
+    """Of a search for a front."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +130,8 @@ class Stepped:
     busy_s: float
     """Wall seconds of the step."""
     cpu_s: float
+    outcome: Outcome | None = None
+    """Of a search for a front."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +145,14 @@ class IslandSetting:
     """Trials after which the sampler is seeded anew."""
     earlier: tuple[optuna.trial.FrozenTrial, ...] = field(default=())
     """Trials of earlier runs to learn from."""
+    course: CoursePlan | None = None
+    """How to spend the trials, in a search for a front."""
 
 
 class Island:
     """The state of one island."""
+
+    _directions: tuple[StudyDirection, ...] = (StudyDirection.MINIMIZE,)
 
     def __init__(self, experiment: Experiment, setting: IslandSetting) -> None:
         """Works out what the space leaves open; raises InputError where that is nothing."""
@@ -121,10 +168,9 @@ class Island:
         self._available_bytes = device.memory_bytes * (1 - experiment.job.memory_headroom)
         share = math.ceil(_STARTUP_TRIALS / setting.islands)
         self._startup_trials = max(_LEAST_STARTUP_TRIALS, share)
-        self._study = optuna.create_study(sampler=self._sampler(0))
+        self._study = optuna.create_study(directions=self._directions, sampler=self._sampler(0))
         self._study.add_trials(setting.earlier)
         self._seeded_at = -1
-        self._known = 0
         self._candidates_told = 0
 
     def step(self, step: Step) -> Stepped:
@@ -134,11 +180,10 @@ class Island:
         self._learn(step)
         tried, done = [], 0
         while done < step.trials and (done == 0 or time.monotonic() < started_s + step.seconds):
-            found = self._trial(step.first + done)
+            found = self._trial(step.first + done, self._scorer, self._proposer)
             done += 1
             if found is not None:
                 tried.append(found)
-        self._known = step.first + done
         best = sorted(tried, key=lambda each: (each.candidate.rank, each.number))[: step.keep]
         candidates = self._scorer.num_candidates - self._candidates_told
         self._candidates_told += candidates
@@ -159,27 +204,29 @@ class Island:
         """Takes in what the driver sends."""
         if step.history:
             self._study.add_trials([self._frozen(tried) for tried in step.history])
-        if step.proposals:
-            for name, parameters in step.proposals:
-                self._study.enqueue_trial(dict(parameters), user_attrs={"proposed_by": name})
         if step.first == 0:
-            for parameters in self._share():
-                self._study.enqueue_trial(parameters, user_attrs={"proposed_by": "share"})
+            self._enqueue(step.proposals)
         if step.immigrants:
             self._study.add_trials([self._frozen(tried) for tried in step.immigrants])
 
-    def _trial(self, number: int) -> Tried | None:
+    def _enqueue(self, proposals: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Queues proposals, and then the island's share, ahead of the sampler's own."""
+        for name, parameters in proposals:
+            self._study.enqueue_trial(dict(parameters), user_attrs={"proposed_by": name})
+        for parameters in self._share():
+            self._study.enqueue_trial(parameters, user_attrs={"proposed_by": "share"})
+
+    def _trial(self, number: int, scorer: Scorer, proposer: Proposer) -> Tried | None:
         """One proposal, refined; None where it has no usable figure."""
         self._seed(number)
         trial = self._study.ask()
-        start = self._scorer.near(self._proposer.layout(trial))
-        refined = refine(start, self._scorer, self._proposer, REFINE_LIMIT)
+        refined = refine(scorer.near(proposer.layout(trial)), scorer, proposer, REFINE_LIMIT)
         if not math.isfinite(refined.value):
             self._study.tell(trial, state=TrialState.FAIL)
             return None
         for name, violation in violations_of(refined, self._available_bytes).items():
             trial.set_constraint(name, violation)
-        self._study.tell(trial, refined.value)
+        self._study.tell(trial, self._values(refined))
         return Tried(
             island=self._setting.number,
             number=number,
@@ -200,9 +247,13 @@ class Island:
         if len(finished) > _MOST_REMEMBERED:
             waiting = [trial for trial in trials if trial.state is TrialState.WAITING]
             best = sorted(finished, key=_rank)[:_KEPT]
-            self._study = optuna.create_study()
+            self._study = optuna.create_study(directions=self._directions)
             self._study.add_trials(best + waiting)
         self._study.sampler = self._sampler(number)
+
+    def _values(self, candidate: Candidate) -> list[float]:
+        """What the sampler minimises."""
+        return [candidate.value]
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
         """Seeded by the search's seed, the island and the number of the trial."""
@@ -230,7 +281,7 @@ class Island:
         return optuna.trial.create_trial(
             params=dict(tried.parameters),
             distributions=dict(tried.distributions),
-            value=tried.candidate.value,
+            values=self._values(tried.candidate),
             constraints=violations_of(tried.candidate, self._available_bytes),
         )
 

@@ -1,4 +1,4 @@
-"""Which good trials travel between islands, and when: the same ones however long each island takes.
+"""What travels between islands, and when: the same however long each island takes.
 
 An island that begins generation g learns from the generations up to g - LAG of all islands, so it
 waits only for islands that are further behind.
@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from autoplan.search.island import Tried
+from autoplan.search.island import Stepped, Tried
+from autoplan.search.pareto import Front, Searched
+from autoplan.search.refine import Candidate
 
 LAG = 4
 """Generations by which an island may be ahead of the slowest."""
+ROUNDS_LAG = 2
+"""Rounds by which an island may be ahead of the slowest, in a search for a front."""
 _KEPT, _SENT = 8, 2
 """Trials in the pool, and those that an island gets of it at once."""
 
@@ -74,3 +78,64 @@ def _key(tried: Tried) -> tuple[int, int]:
 
 def _order(tried: Tried) -> tuple[tuple[bool, float, float], int, int]:
     return tried.candidate.rank, tried.island, tried.number
+
+
+class FrontMigration:
+    """The points of all islands' fronts by round, and the limits within which islands have looked.
+
+    An island that begins round r knows the rounds up to r - ROUNDS_LAG of all islands, and at the
+    latest from its second round on, the first one of all.
+    """
+
+    def __init__(self, known: Front) -> None:
+        """`known` are the points of earlier runs, and then those that every island may know of."""
+        self._known = known
+        self._searched: list[Searched] = []
+        self._of_round: dict[int, list[Stepped]] = defaultdict(list)
+        self._closed: list[tuple[list[tuple[int, Candidate]], list[Searched]]] = []
+        self._next_for: dict[int, int] = {}
+        """Of each island that knows something, the first round of which it was not told."""
+
+    def add(self, stepped: Stepped) -> None:
+        """Takes in what an island has told."""
+        assert stepped.outcome is not None
+        # What a lost island's successor brings late counts for the next round.
+        self._of_round[max(stepped.outcome.round, len(self._closed))].append(stepped)
+
+    def needs(self, begun: int) -> int:
+        """Rounds that must be over on every island before one begins a round."""
+        return max(begun - ROUNDS_LAG, min(begun, 1) - 1) + 1
+
+    def news(self, island: int, begun: int) -> tuple[list[Candidate], list[Searched]]:
+        """What an island that begins a round has not been told yet."""
+        until = self.needs(begun)
+        while len(self._closed) < until:
+            self._close(len(self._closed))
+        if island not in self._next_for:
+            self._next_for[island] = len(self._closed)
+            return list(self._known.points), list(self._searched)
+        points, searched = [], []
+        for number in range(self._next_for[island], until):
+            found, looked = self._closed[number]
+            points += [point for origin, point in found if origin != island]
+            searched += looked
+        self._next_for[island] = max(until, self._next_for[island])
+        return points, searched
+
+    def forget(self, island: int) -> None:
+        """The island starts anew: it knows nothing."""
+        self._next_for.pop(island, None)
+
+    def _close(self, number: int) -> None:
+        """All islands have done a round."""
+        told: list[tuple[int, Candidate]] = []
+        searched: list[Searched] = []
+        for stepped in sorted(self._of_round.pop(number, []), key=lambda each: each.island):
+            assert stepped.outcome is not None
+            told += [(stepped.island, point) for point in stepped.outcome.points]
+            searched += stepped.outcome.searched
+        for _, point in told:
+            self._known.add(point)
+        on_front = set(map(id, self._known.points))
+        self._closed.append(([each for each in told if id(each[1]) in on_front], searched))
+        self._searched += searched

@@ -18,8 +18,9 @@ from typing import Any
 from autoplan.errors import InputError, words
 from autoplan.search.crew import SURVEYOR, Answer, Call, Lost
 from autoplan.search.experiment import Experiment
+from autoplan.search.front_island import make_island
 from autoplan.search.interrupts import Interrupts
-from autoplan.search.island import Island, IslandSetting
+from autoplan.search.island import IslandSetting
 from autoplan.search.ray_leftovers import Watch
 from autoplan.search.survey import Surveyed, Surveyor
 from autoplan.storage.url import FILE_VARIABLE, URL_VARIABLE
@@ -233,7 +234,7 @@ class _IslandActor:
 
     def __init__(self, experiment: Experiment, setting: IslandSetting) -> None:
         _leave_gpus_alone()
-        self._island = Island(experiment, setting)
+        self._island = make_island(experiment, setting)
 
     def step(self, *arguments: Any) -> Any:
         return self._island.step(*arguments)

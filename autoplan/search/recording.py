@@ -7,10 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from autoplan.errors import AutoplanError, InputError
 from autoplan.plan import Plan
 from autoplan.predict import Score
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+
+OUTSIDE = " (outside the space)"
+"""What `Found.proposed_by` ends in for a default that the search's space excludes."""
+
+
+class StudyBusyError(InputError):
+    """Another driver searches the study."""
+
+
+class TakenOverError(AutoplanError):
+    """Another driver has taken the study over, since this one did not show that it lives."""
+
+    exit_code = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +59,32 @@ class RunEnd:
 
 
 class Recording(Protocol):
-    """Keeps what a search finds. Only the driver calls it."""
+    """Keeps what a search finds, and other drivers out. Only the driver calls it."""
+
+    def begin(self) -> None:
+        """Makes the study this search's own, before the study is read.
+
+        Raises:
+            StudyBusyError: it is another driver's.
+            StorageError: that cannot be known.
+        """
+
+    def guard(self, connection: Connection) -> None:
+        """Called before a transaction that writes the study is committed.
+
+        Raises:
+            TakenOverError: the study is another driver's now.
+        """
 
     def add(self, found: Sequence[Found]) -> None:
         """Keeps a batch, all or none; plans that are there already stay as they are.
 
+        An empty batch only asks whether the study is still this search's.
+
         Raises:
+            TakenOverError: the study is another driver's now.
             StorageError: the batch is kept nowhere.
         """
 
     def finish(self, end: RunEnd) -> None:
-        """Keeps how the run ended; raises StorageError where it cannot."""
+        """Keeps how the run ended; raises TakenOverError, and StorageError where it cannot."""

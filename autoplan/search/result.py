@@ -35,8 +35,12 @@ class Progress:
     """The objective's value of the best plan; the fastest step of a front."""
     lower_bound_s: float
     """What no plan of the space is below."""
+    workers: int = 1
+    """Processes that propose and score."""
     points: int = 0
     """Points of the front so far; 0 where there is one objective."""
+    least_bytes: float | None = None
+    """What the leanest of them needs on its fullest device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

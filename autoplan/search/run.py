@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from itertools import islice
 
-from autoplan.errors import InputError, NothingFeasibleError
+from autoplan.errors import NothingFeasibleError
 from autoplan.prediction import ROUNDING
 from autoplan.search.conclusion import Conclusion, concluded
 from autoplan.search.experiment import Budget, Experiment
@@ -22,11 +21,10 @@ from autoplan.search.session import (
     FIRST_CERTIFICATE,
     FIRST_CERTIFICATE_SHARE,
     LATEST_SHARE,
-    SWEEP_SHARE,
     Session,
     why_nothing_fits,
 )
-from autoplan.search.survey import Surveyor
+from autoplan.search.survey import Outline, Surveyor, opening
 from autoplan.storage.url import Storage
 
 
@@ -52,32 +50,30 @@ def search(
         study: name of the study; by default the experiment's.
         ray_address: of a running Ray cluster, such as "auto"; by default $RAY_ADDRESS, else Ray is
             started on this machine and stopped at the end.
-        recording: is told every plan that gets a row, and how the search ended.
+        recording: is told every plan that gets a row, and how the search ended, and keeps other
+            drivers out of the study meanwhile; without one nothing does.
         on_progress: called after every trial.
 
     Raises:
         InputError: the space leaves nothing open, the study belongs to another experiment, or there
             is no such cluster.
         NothingFeasibleError: no plan that was tried fits the devices.
+        StudyBusyError: another driver searches the study (an InputError).
+        TakenOverError: another driver took the study over while this one did not answer.
         StorageError: the database failed; the best plan is saved first.
     """
     chosen = budget or experiment.budget
     session = Session(experiment, chosen, on_progress, recording)
-    if experiment.objective == "step_time_and_memory":
-        if chosen.workers > 1:
-            allowed = "1 with the objective step_time_and_memory, whose limits follow each other"
-            raise InputError("workers", chosen.workers, allowed)
-        front = FrontSearch(session)
-        session.open(storage, study)
-        return front.run()
+    two = experiment.objective == "step_time_and_memory"
     if chosen.workers == 1:
-        alone = _Search(session)
+        alone = FrontSearch(session) if two else _Search(session)
         session.open(storage, study)
         return alone.run()
     from autoplan.search.archipelago import IslandSearch
+    from autoplan.search.front_archipelago import FrontIslandSearch
     from autoplan.search.ray_crew import RayCrew
 
-    islands = IslandSearch(
+    islands = (FrontIslandSearch if two else IslandSearch)(
         session,
         lambda settings, interrupts: RayCrew(experiment, settings, ray_address, interrupts),
     )
@@ -103,8 +99,7 @@ class _Search:
         """Searches, and saves the plan."""
         session, study = self.session, self.session.study
         outline = self.surveyor.outline(session.left_s(BASELINES_SHARE))
-        for layout, _ in islice(study.earlier(), 1):
-            session.keep(self.scorer.candidate(layout))
+        session.recall(self.scorer)
         if (ended := session.ended) is not None:
             self.bound = max(self.bound, ended.lower_bound)
             self.exhausted = ended.exhaustive
@@ -114,23 +109,16 @@ class _Search:
             for name, parameters in outline.proposals:
                 study.propose_first(parameters, name)
         with session.interrupts:
-            stopped_by = session.run(lambda: self._loop(outline.baselines))
+            stopped_by = session.run(lambda: self._loop(outline))
         if session.best is not None:
             self._certify_at_last(stopped_by)
         return self._result(outline.baselines, stopped_by)
 
-    def _loop(self, heuristics: Mapping[str, Baseline | None]) -> Stop:
+    def _loop(self, outline: Outline) -> Stop:
         """Sweeps, proposes and polishes until the budget ends or the bound is reached."""
         session, study, surveyor = self.session, self.session.study, self.surveyor
         if study.num_trials == 0 and session.budget.trials > EXTRA_TRIALS:
-            by_step = self.experiment.objective == "step_time"
-            if not by_step:
-                session.record(surveyor.near_bound(session.left_s(BASELINES_SHARE)), "bound")
-            if by_step or not self._proven():
-                found = surveyor.sweep(heuristics.values(), session.left_s(SWEEP_SHARE))
-                session.record(found, "sweep")
-            if by_step and (session.best is None or surveyor.balances_loads_quickly):
-                session.record(surveyor.near_bound(session.left_s(SWEEP_SHARE)), "bound")
+            self._open(outline)
         if session.trials_left > 0:
             self._exhaust()
         session.report(self.scorer.num_candidates, self.bound)
@@ -145,6 +133,18 @@ class _Search:
                 session.propose(self.scorer, self.proposer)
             session.report(self.scorer.num_candidates, self.bound)
         return "trials"
+
+    def _open(self, outline: Outline) -> None:
+        """Looks at what may be good from the first."""
+        session, surveyor = self.session, self.surveyor
+        name = self.experiment.objective
+        for part in opening(name, outline, lambda: session.best is not None, self._proven):
+            left_s = session.left_s(part.share)
+            if part.name == "sweep":
+                found = surveyor.sweep(outline.baselines.values(), left_s)
+            else:
+                found = surveyor.near_bound(left_s)
+            session.record(found, part.proposed_by)
 
     def _exhaust(self) -> None:
         """Looks at every plan of a small space."""

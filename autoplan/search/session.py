@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from autoplan.documents import require_writable
-from autoplan.errors import StorageError
+from autoplan.documents import canonical_json, require_writable
+from autoplan.errors import InputError, StorageError
 from autoplan.search.experiment import Budget, Experiment
-from autoplan.search.heuristics import Baseline
+from autoplan.search.heuristics import Baseline, lies_within
 from autoplan.search.interrupts import Interrupts, SecondInterruptError
 from autoplan.search.objective import value_of
 from autoplan.search.proposal import Proposer
-from autoplan.search.recording import Found, Recording, RunEnd
+from autoplan.search.recording import (
+    OUTSIDE,
+    Found,
+    Recording,
+    RunEnd,
+    StudyBusyError,
+    TakenOverError,
+)
 from autoplan.search.refine import REFINE_LIMIT, Candidate, Scorer, refine
 from autoplan.search.result import Progress, SearchResult, Stop
-from autoplan.search.study import PROPOSED_BY, Ending, SearchStudy
+from autoplan.search.study import PROPOSED_BY, Ending, Guard, SearchStudy, ending_of
 from autoplan.storage.url import Storage
 
 FLUSH_S = 2.0
@@ -54,18 +62,38 @@ class Session:
         self.interrupts = Interrupts(raising=budget.workers == 1)
         self._recording = recording
         self._unrecorded: list[Found] = []
+        self._outside: dict[str, Baseline] = {}
+        """Defaults that the space excludes, which have no row yet."""
 
     def open(self, storage: Storage | str | None, study: str | None) -> None:
         """Opens the study; raises InputError and StorageError like `SearchStudy`."""
         require_writable(self.plan_path, "output")
+        place = Storage.of(storage or self.experiment.default_storage)
+        name = study or self.experiment.name
+        guard = self._begin(place, name)
         self.study = SearchStudy(
-            storage or self.experiment.default_storage,
-            study or self.experiment.name,
+            place,
+            name,
             self.experiment.identities,
             self.budget.seed,
             self.experiment.objective,
             self.available_bytes,
+            guard,
         )
+
+    def _begin(self, storage: Storage, study: str) -> Guard | None:
+        """Keeps other drivers out; a study that is finished is only read, whoever has it."""
+        if self._recording is None:
+            return None
+        try:
+            self._recording.begin()
+        except StudyBusyError:
+            ending = ending_of(storage, study)
+            if ending is None or not self._is_over(ending, ending.trials):
+                raise
+            self._recording = None
+            return None
+        return self._recording.guard
 
     @property
     def plan_path(self) -> Path:
@@ -110,8 +138,12 @@ class Session:
     def ended(self) -> Ending | None:
         """How an earlier run finished the study, so that nothing is left to do."""
         ending = self.study.ending
-        over = ending is not None and (ending.stopped_by in _LASTING or self.trials_left <= 0)
+        over = ending is not None and self._is_over(ending, self.study.num_trials)
         return ending if over else None
+
+    def _is_over(self, ending: Ending, num_trials: int) -> bool:
+        """Whether so many trials leave this search nothing to do after an earlier one's end."""
+        return ending.stopped_by in _LASTING or num_trials >= self.budget.trials
 
     def run(self, loop: Callable[[], Stop]) -> Stop:
         """Runs a search; whatever ends it, the trials are recorded and the best plan is saved."""
@@ -123,6 +155,8 @@ class Session:
             except KeyboardInterrupt:
                 stopped_by = "interrupted"
             self.flush()
+        except TakenOverError:  # the place of the plan may be the other search's by now
+            raise
         except StorageError as error:
             raise StorageError(f"{error}{self._saved()}") from None
         except BaseException:
@@ -134,9 +168,12 @@ class Session:
         """Saves the best plan of a search that failed, and tells where it is."""
         if self.best is None:
             return ""
-        self.best.plan.save(self.plan_path)
-        step_s = self.best.score.step_s
-        return f"; the best plan so far takes {step_s:.6g} s and is saved as {self.plan_path}"
+        known = f"; the best plan so far takes {self.best.score.step_s:.6g} s and"
+        try:
+            self.best.plan.save(self.plan_path)
+        except InputError:  # the same disk is full
+            return f"{known} could not be saved; it is {canonical_json(self.best.plan)}"
+        return f"{known} is saved as {self.plan_path}"
 
     def propose(self, scorer: Scorer, proposer: Proposer) -> Candidate | None:
         """One proposal, refined and recorded; None where it has no usable figure."""
@@ -182,10 +219,15 @@ class Session:
         self._unrecorded.append(row)
 
     def add_baselines(self, heuristics: Mapping[str, Baseline | None]) -> None:
-        """Hands what people use today to the experiment database."""
+        """Hands what people use today to the experiment database.
+
+        What the space excludes comes last, lest it takes the row of an equal plan of the search.
+        """
         for name, found in heuristics.items():
-            if found is not None:
+            if found is not None and lies_within(found, self.experiment.space):
                 self.add_row(found, name)
+            elif found is not None:
+                self._outside[name + OUTSIDE] = found
 
     @property
     def flush_due(self) -> bool:
@@ -193,12 +235,27 @@ class Session:
         return time.monotonic() - self._flushed_s > FLUSH_S
 
     def flush(self) -> None:
-        """Writes what is finished; raises StorageError where that cannot be."""
+        """Writes what is finished.
+
+        Raises:
+            TakenOverError: another search has taken the study over.
+            StorageError: it cannot be written.
+        """
         self.study.flush()
-        if self._recording is not None and self._unrecorded:
+        if self._recording is not None:
             self._recording.add(tuple(self._unrecorded))
             self._unrecorded.clear()
         self._flushed_s = time.monotonic()
+
+    def require_ours(self) -> None:
+        """To be called before plans are saved, whose place another search may use by now.
+
+        Raises:
+            TakenOverError: it has taken the study over.
+        """
+        if self._recording is not None:
+            with contextlib.suppress(StorageError):  # which is told when the end is written
+                self._recording.add(())
 
     def finish(self, result: SearchResult) -> None:
         """Writes how the search ended."""
@@ -212,7 +269,12 @@ class Session:
                     exhaustive=result.exhaustive,
                 )
             )
+        for name, found in self._outside.items():
+            self.add_row(found, name)
+        self._outside.clear()
         if self._recording is not None:
+            self._recording.add(tuple(self._unrecorded))
+            self._unrecorded.clear()
             self._recording.finish(
                 RunEnd(
                     stopped_by=result.stopped_by,
@@ -226,16 +288,18 @@ class Session:
     def keep(self, candidate: Candidate) -> None:
         """Makes a candidate the best so far if it is."""
         best = self.best
-        if candidate.score.feasible and (best is None or self._is_before(candidate, best)):
+        if candidate.score.feasible and (best is None or _is_before(candidate, best)):
             self.best = candidate
 
-    def _is_before(self, one: Candidate, other: Candidate) -> bool:
-        """Of equals the first, or where the order is left to chance, that with the least hash."""
-        if one.rank != other.rank or self.budget.workers == 1 or one.plan == other.plan:
-            return one.rank < other.rank
-        return one.plan.sha256 < other.plan.sha256
+    def recall(self, scorer: Scorer) -> None:
+        """Takes the best plan of earlier runs, all its equals considered."""
+        for layout, plan in self.study.earlier():
+            earlier = scorer.planned(layout, plan)
+            self.keep(earlier)
+            if self.best is not None and self.best.rank < earlier.rank:
+                break
 
-    def report(self, candidates: int, bound: float, points: int = 0) -> None:
+    def report(self, candidates: int, bound: float, front: Sequence[Candidate] = ()) -> None:
         """Writes what is finished now and then, and tells how far the search is.
 
         Raises:
@@ -256,7 +320,9 @@ class Session:
                     budget_s=self.budget.seconds,
                     best_s=best.value if best else None,
                     lower_bound_s=bound,
-                    points=points,
+                    workers=self.budget.workers,
+                    points=len(front),
+                    least_bytes=front[-1].score.peak_bytes if front else None,
                 )
             )
 
@@ -296,3 +362,12 @@ def why_nothing_fits(experiment: Experiment, budget: Budget, scorer: Misses) -> 
         f"it kept free; allow recompute or more stages in the space, loosen its limits on "
         f"gradient groups, or use more devices"
     )
+
+
+def _is_before(one: Candidate, other: Candidate) -> bool:
+    """Of equals that with less memory, then with the lesser hash, whichever was found first."""
+    if one.rank != other.rank or one.plan == other.plan:
+        return one.rank < other.rank
+    if one.score.peak_bytes != other.score.peak_bytes:
+        return one.score.peak_bytes < other.score.peak_bytes
+    return one.plan.sha256 < other.plan.sha256

@@ -7,15 +7,20 @@ section 2.2).
 
 from __future__ import annotations
 
+import datetime
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import event
+from sqlalchemy.engine import Connection
 
 from autoplan.documents import STRICT, build, plain
 from autoplan.plan import Plan
@@ -27,7 +32,7 @@ from autoplan.search.result import Stop
 from autoplan.storage.engine import require_sound
 from autoplan.storage.failures import passes, storage_errors
 from autoplan.storage.retry import DEFAULT_RETRY
-from autoplan.storage.studies import study_storage
+from autoplan.storage.studies import study_errors, study_storage, wait_for_writers
 from autoplan.storage.url import Storage, make_folder
 
 IDENTITY = "autoplan:identity"
@@ -45,6 +50,8 @@ ROW = "row"
 CONSTRAINT = "missing_bytes"
 LIMITS = "breaks_limits"
 _STARTUP_TRIALS = 20
+Guard = Callable[[Connection], None]
+"""Raises in a transaction that is about to be committed and must not be."""
 _FIRST_OBJECTIVE = {"objective": "step_time"}
 """What studies minimise that do not say so."""
 
@@ -75,6 +82,7 @@ class SearchStudy:
         seed: int,
         objective: ObjectiveName,
         available_bytes: float,
+        guard: Guard | None = None,
     ) -> None:
         """Opens or creates the study.
 
@@ -85,6 +93,7 @@ class SearchStudy:
             seed: of the sampler.
             objective: what is minimised; two figures are told apart by the sampler.
             available_bytes: memory that a plan may use on each device.
+            guard: is asked before each transaction is committed.
 
         Raises:
             InputError: the URL is not one, or the study holds trials of another experiment.
@@ -99,21 +108,21 @@ class SearchStudy:
         self._num_rows = self._num_without_row = self._num_told = 0
         self._failed = False
         """Whether the first pending row may have been written, or not."""
-        directions = [optuna.study.StudyDirection.MINIMIZE] * (2 if self._two else 1)
+        self._asked_s = time.monotonic()
+        directions = [StudyDirection.MINIMIZE] * (2 if self._two else 1)
         logging.getLogger("optuna").setLevel(logging.ERROR)
         make_folder(self.storage)
         require_sound(self.storage)
-        database = study_storage(self.storage)
-        with storage_errors(self.storage):
-            self._persisted = optuna.create_study(
-                storage=database, study_name=name, directions=directions, load_if_exists=True
+        self._database = study_storage(self.storage)
+        if guard is not None:
+            event.listen(self._database.engine, "commit", guard)
+        with study_errors(self.storage):
+            attributes, earlier = DEFAULT_RETRY.run(
+                lambda: self._open(directions, dict(identities)), passes
             )
-            self._claim(dict(identities))
-            attributes = self._persisted.user_attrs
-            earlier = self._persisted.get_trials(states=(TrialState.COMPLETE,))
         counts = [n for name, n in attributes.items() if name.startswith(WITHOUT_ROW)]
         self._num_earlier_without_row = sum(n for n in counts if isinstance(n, int))
-        self.ending = self._ending(attributes)
+        self.ending = _ending_in(attributes, self.shown_storage)
         """How the search ended, where an earlier run finished it."""
         self.num_earlier = len(earlier)
         # Trials without parameters hold plans that no proposal led to; the sampler must not see
@@ -163,6 +172,7 @@ class SearchStudy:
 
     def ask(self) -> Trial:
         """The next proposal."""
+        self._asked_s = time.monotonic()
         return self._memory.ask()
 
     def tell(self, trial: Trial, refined: Candidate) -> None:
@@ -171,7 +181,11 @@ class SearchStudy:
             trial.set_constraint(name, violation)
         for name, value in (_attributes(refined) | self._row()).items():
             trial.set_user_attr(name, value)
-        self._pending.append(self._memory.tell(trial, self._values(refined)))
+        told = self._memory.tell(trial, self._values(refined))
+        # The wall clock may have been set back since.
+        took = datetime.timedelta(seconds=time.monotonic() - self._asked_s)
+        told.datetime_complete = told.datetime_start and told.datetime_start + took
+        self._pending.append(told)
 
     def record(
         self,
@@ -252,6 +266,7 @@ class SearchStudy:
 
         A connection can be lost after the database has committed.
         """
+        wait_for_writers(self._database, self.name)
         trials = self._persisted.get_trials(deepcopy=False)
         return any(trial.user_attrs.get(ROW) == row for trial in trials)
 
@@ -260,14 +275,24 @@ class SearchStudy:
         self._num_rows += 1
         return {ROW: f"{self._run}-{self._num_rows}"}
 
-    def _ending(self, attributes: Mapping[str, Any]) -> Ending | None:
-        found = attributes.get(ENDING)
-        return None if found is None else build(Ending, found, self.shown_storage, ENDING)
-
     def _finished(self) -> list[FrozenTrial]:
         """All finished trials."""
         proposed = self._memory.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return proposed + self._found
+
+    def _open(
+        self, directions: list[StudyDirection], identities: dict[str, str]
+    ) -> tuple[dict[str, Any], list[FrozenTrial]]:
+        """Opens or creates the study and marks it; its attributes and finished trials."""
+        self._persisted = optuna.create_study(
+            storage=self._database,
+            study_name=self.name,
+            directions=directions,
+            load_if_exists=True,
+        )
+        self._claim(identities)
+        finished = self._persisted.get_trials(states=(TrialState.COMPLETE,))
+        return self._persisted.user_attrs, finished
 
     def _claim(self, identities: dict[str, str]) -> None:
         """Marks a new study with its experiment; refuses one of another experiment."""
@@ -285,6 +310,30 @@ class SearchStudy:
     def _violations(self, candidate: Candidate) -> dict[str, float]:
         """What makes a plan infeasible, by name; 0 where it does not."""
         return violations_of(candidate, self._available_bytes)
+
+
+def ending_of(storage: Storage, name: str) -> Ending | None:
+    """How the search of a study ended; None where it is not finished, or there is no such study.
+
+    Raises:
+        StorageError: the database cannot be read.
+    """
+    with study_errors(storage):
+        try:
+            attributes = DEFAULT_RETRY.run(
+                lambda: (
+                    optuna.load_study(study_name=name, storage=study_storage(storage)).user_attrs
+                ),
+                passes,
+            )
+        except KeyError:
+            return None
+    return _ending_in(attributes, storage.shown)
+
+
+def _ending_in(attributes: Mapping[str, Any], shown: str) -> Ending | None:
+    found = attributes.get(ENDING)
+    return None if found is None else build(Ending, found, shown, ENDING)
 
 
 def violations_of(candidate: Candidate, available_bytes: float) -> dict[str, float]:

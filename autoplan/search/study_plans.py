@@ -8,8 +8,7 @@ from autoplan.errors import InputError, words
 from autoplan.plan import Plan
 from autoplan.search.experiment import Experiment
 from autoplan.search.study import SearchStudy
-from autoplan.storage.failures import storage_errors
-from autoplan.storage.studies import study_storage
+from autoplan.storage.studies import study_errors, study_storage
 from autoplan.storage.url import Storage
 
 
@@ -62,7 +61,7 @@ def _require_study(storage: Storage, name: str) -> None:
         allowed = f"{allowed} (there is no such database)"
         raise InputError("study", name, allowed, source=storage.shown)
     database = study_storage(storage)
-    with storage_errors(storage):
+    with study_errors(storage):
         names = optuna.study.get_all_study_names(database)
     if name not in names:
         raise InputError("study", name, allowed, source=storage.shown)

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from autoplan.prediction import ROUNDING
 from autoplan.search.bound_layouts import bound_layouts, lineup_layouts
 from autoplan.search.exhaust import Exhausted, exhaust
 from autoplan.search.experiment import Experiment
-from autoplan.search.heuristics import Baseline, baselines, conforming
+from autoplan.search.front_course import bound_within
+from autoplan.search.heuristics import Baseline, baselines, starting_layouts
 from autoplan.search.layout import Layout
-from autoplan.search.objective import objective_named
+from autoplan.search.objective import ObjectiveName, objective_named
 from autoplan.search.proposal import Proposer
 from autoplan.search.refine import Candidate, Scorer, refine
 from autoplan.search.seeds import first_proposals
+from autoplan.search.session import BASELINES_SHARE, SWEEP_SHARE
 from autoplan.search.sweep import sweep
 
 _POLISH_LIMIT = 600
@@ -46,6 +48,22 @@ class Outline:
     """Of the step."""
     certifies_quickly: bool
     """Whether the bound can be tightened at once."""
+    balances_loads_quickly: bool
+    """Whether the partitions behind the bound take tenths of a second for the step time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningPart:
+    """A part that looks at what may be good from the first."""
+
+    name: Literal["sweep", "near_bound"]
+    share: float
+    """Of the search's time, by which it must have ended."""
+
+    @property
+    def proposed_by(self) -> str:
+        """What its plan is recorded as."""
+        return {"sweep": "sweep", "near_bound": "bound"}[self.name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +82,30 @@ class Surveyed:
     value: Any
     candidates: int
     """Plans that were scored for it."""
+
+
+def opening(
+    objective: ObjectiveName,
+    outline: Outline,
+    has_plan: Callable[[], bool],
+    proven: Callable[[], bool],
+) -> Iterator[OpeningPart]:
+    """What a new study begins with, in its order; what came before decides what follows.
+
+    Args:
+        objective: what is minimised.
+        outline: of the survey.
+        has_plan: whether a plan that fits is known.
+        proven: whether nothing better than the best one exists.
+    """
+    if objective == "step_time":
+        yield OpeningPart(name="sweep", share=SWEEP_SHARE)
+        if outline.balances_loads_quickly or not has_plan():
+            yield OpeningPart(name="near_bound", share=SWEEP_SHARE)
+        return
+    yield OpeningPart(name="near_bound", share=BASELINES_SHARE)
+    if not proven():
+        yield OpeningPart(name="sweep", share=SWEEP_SHARE)
 
 
 class Surveyor:
@@ -95,12 +137,8 @@ class Surveyor:
             quick_bound=self.objective.quick_bound(),
             step_bound_s=self.predictor.bounds.quick_s,
             certifies_quickly=self.predictor.bounds.certifies_quickly,
+            balances_loads_quickly=self.proposer.num_layers <= _BALANCED_LAYERS,
         )
-
-    @property
-    def balances_loads_quickly(self) -> bool:
-        """Whether the partitions behind the bound take tenths of a second for the step time."""
-        return self.proposer.num_layers <= _BALANCED_LAYERS
 
     def near_bound(self, seconds: float) -> Candidate | None:
         """The best of the partitions behind the bound; None where the objective has none."""
@@ -108,7 +146,7 @@ class Surveyor:
 
     def sweep(self, found: Iterable[Baseline | None], seconds: float) -> Candidate | None:
         """The best of the defaults and of the balanced pipelines of every depth."""
-        first = [conforming(each, self.experiment.space) for each in found if each]
+        first = starting_layouts(found, self.experiment.space)
         return sweep(self.scorer, self.proposer, first, time.monotonic() + seconds)
 
     def exhaust(self, reached: float, effort: int) -> Exhausted | None:
@@ -132,6 +170,10 @@ class Surveyor:
         if better is not None and not better.rank < reached.rank:
             better = None
         return Certificate(bound=bound, better=better)
+
+    def bound_within(self, peak_bytes: float, reached_s: float) -> float:
+        """A step that no plan with so little memory is below, given that of one of them."""
+        return bound_within(self.experiment, peak_bytes, reached_s)
 
     def polished(self, best: Candidate) -> Candidate:
         """The best plan that many moves around a plan lead to."""

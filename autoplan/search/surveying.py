@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from autoplan.errors import AutoplanError
+from autoplan.prediction import ROUNDING
 from autoplan.search.crew import SURVEYOR, Answer, Call, Crew, Lost
 from autoplan.search.refine import Candidate
 from autoplan.search.session import (
@@ -15,10 +16,9 @@ from autoplan.search.session import (
     CERTIFICATE_SHARE,
     FIRST_CERTIFICATE,
     FIRST_CERTIFICATE_SHARE,
-    SWEEP_SHARE,
     Session,
 )
-from autoplan.search.survey import Outline, Proposals
+from autoplan.search.survey import Outline, Proposals, opening
 
 _GRACE_S = 600.0
 """How long a part may take beyond the search's end: certificates have no limit of theirs."""
@@ -89,21 +89,37 @@ class Surveying:
     def _course(self) -> _Parts:
         """All parts in their order."""
         session = self.session
-        outline = yield self._call("outline", session.left_s(BASELINES_SHARE))
-        if outline is None:
-            raise AutoplanError("the worker that surveys the space was lost again and again")
-        self.outline, self.bound = outline, outline.quick_bound
-        session.add_baselines(outline.baselines)
+        outline = yield from self._outlined()
         if session.study.num_earlier == 0:
             self.proposals = outline.proposals
-            self._found((yield self._call("near_bound", session.left_s(BASELINES_SHARE))), "bound")
-            defaults = tuple(outline.baselines.values())
-            found = yield self._call("sweep", defaults, session.left_s(SWEEP_SHARE))
-            self._found(found, "sweep")
+            yield from self._open(outline)
         self.swept = True
         yield from self._small_space()
         self.settled = True
         yield from self._certificates(0 if outline.certifies_quickly else FIRST_CERTIFICATE)
+
+    def _outlined(self) -> Generator[Call | None, Any, Outline]:
+        """The outline, which nothing can go on without."""
+        found = yield self._call("outline", self.session.left_s(BASELINES_SHARE))
+        if not isinstance(found, Outline):
+            raise AutoplanError("the worker that surveys the space was lost again and again")
+        self.outline, self.bound = found, found.quick_bound
+        self.session.add_baselines(found.baselines)
+        return found
+
+    def _open(self, outline: Outline) -> _Parts:
+        """Looks at what may be good from the first."""
+        session, defaults = self.session, tuple(outline.baselines.values())
+        name = session.experiment.objective
+        for part in opening(name, outline, lambda: session.best is not None, self._proven):
+            first = (defaults,) if part.name == "sweep" else ()
+            found = yield self._call(part.name, *first, session.left_s(part.share))
+            self._found(found, part.proposed_by)
+
+    def _proven(self) -> bool:
+        """Whether the best plan reaches the bound."""
+        best = self.session.best
+        return best is not None and best.value <= self.bound * (1 + ROUNDING)
 
     def _small_space(self) -> _Parts:
         """Looks at every plan of a small space."""
@@ -155,3 +171,37 @@ class Surveying:
     def _found(self, candidate: Candidate | None, name: str) -> None:
         """Keeps what the surveyor found, beside the trials of the islands."""
         self.session.record(candidate, name, counted=False)
+
+
+class FrontSurveying(Surveying):
+    """The survey of a search for a front: the defaults first, and bounds at the end."""
+
+    def __init__(self, session: Session) -> None:
+        """Begins with the outline."""
+        super().__init__(session)
+        self.bounds: list[float] = []
+        """Of the points that `bound_points` was called for."""
+
+    def bound_points(self, points: Sequence[Candidate]) -> None:
+        """Turns to a bound for each point, as far as there is time; see `bounds_of`."""
+        self._parts = self._bounded(points)
+        self._part = next(self._parts)
+
+    def _course(self) -> _Parts:
+        outline = yield from self._outlined()
+        if self.session.study.num_earlier == 0:
+            self.proposals = outline.proposals
+        self.swept = self.settled = True
+        while True:
+            yield None
+
+    def _bounded(self, points: Sequence[Candidate]) -> _Parts:
+        bound_s = self.bound
+        for point in points:
+            if not self.session.expired:
+                score = point.score
+                found = yield self._call("bound_within", score.peak_bytes, score.step_s)
+                bound_s = max(bound_s, found or 0.0)
+            self.bounds.append(bound_s)
+        while True:
+            yield None

@@ -31,17 +31,25 @@ def sweep(
             ends within it is the same in every run.
     """
     best: Candidate | None = None
-    limit = _MOST_IN_BATCHES if scorer.moves_cuts else _MOST_ALONE
-    if proposer.predictor.bounds.large:
-        limit = _MOST_LARGE
     first = list(heuristics)
-    for n, layout in enumerate(chain(first, islice(_layouts(proposer, limit), limit))):
+    layouts = chain(first, balanced_layouts(scorer, proposer))
+    for n, layout in enumerate(layouts):
         if n >= max(len(first), 1) and scorer.now_s() > until_s:
             break
         candidate = scorer.near(layout)
         if best is None or candidate.rank < best.rank:
             best = candidate
     return best
+
+
+def balanced_layouts(
+    scorer: Scorer, proposer: Proposer, most: int = _MOST_IN_BATCHES
+) -> Iterator[Layout]:
+    """The balanced layouts to look at, at most so many, and fewer where each takes long."""
+    limit = min(most, _MOST_IN_BATCHES if scorer.moves_cuts else _MOST_ALONE)
+    if proposer.predictor.bounds.large:
+        limit = min(most, _MOST_LARGE)
+    return islice(_layouts(proposer, limit), limit)
 
 
 def _layouts(proposer: Proposer, limit: int) -> Iterator[Layout]:

@@ -19,6 +19,8 @@ from autoplan.storage.url import Storage
 
 _LOCK_WAIT_S = 5.0
 """How long one statement waits for a lock; the retries around it wait longer."""
+_IDLE_S = 30.0
+"""How long a program may do nothing within a transaction; less than others try again."""
 _CONNECT_WAIT_S = 10
 _LEAST_FREE_BYTES = 16 * 2**20
 _WRITES = "autoplan_writes"
@@ -51,9 +53,18 @@ def open_engine(storage: Storage) -> Engine:
     if storage.is_sqlite:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    elif storage.url.get_backend_name() == "postgresql":
-        event.listen(engine, "begin", _limit_lock_waits)
+    else:
+        limit_lock_waits(engine)
     return engine
+
+
+def limit_lock_waits(engine: Engine) -> None:
+    """Ends waits for a lock of a PostgreSQL server after some seconds, as SQLite's end too.
+
+    The server also gives back the locks of a program that was suspended in mid-transaction.
+    """
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "begin", _limit_lock_waits)
 
 
 def for_writing(connection: Connection) -> Connection:
@@ -147,4 +158,6 @@ def _begin_sqlite(connection: Connection) -> None:
 
 def _limit_lock_waits(connection: Connection) -> None:
     """For one transaction: a setting of the connection would not pass every connection pool."""
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_WAIT_S * 1e3:.0f}")
+    limits_s = {"lock_timeout": _LOCK_WAIT_S, "idle_in_transaction_session_timeout": _IDLE_S}
+    settings = (f"set_config('{name}', '{s * 1e3:.0f}', true)" for name, s in limits_s.items())
+    connection.exec_driver_sql(f"SELECT {', '.join(settings)}")

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 import sqlalchemy.exc
+from sqlalchemy.engine import ExceptionContext
 
-from autoplan.errors import InputError, StorageError, words
+from autoplan.errors import AutoplanError, InputError, StorageError, words
 from autoplan.redaction import redacted
 from autoplan.storage.url import Storage
 
@@ -41,6 +42,26 @@ _HINTS = (
 
 class OutageError(StorageError):
     """The database was away, or locked, for the whole retry budget."""
+
+
+class ConnectionLostError(Exception):
+    """A connection broke in mid-work; whether the server has committed that is not known.
+
+    It is no error of SQLAlchemy's, since Optuna takes all of those for deadlocks and writes the
+    same trial up to four times more.
+    """
+
+    def __init__(self, known: sqlalchemy.exc.SQLAlchemyError) -> None:
+        """Keeps the database's error."""
+        super().__init__(str(known))
+        self.known = known
+
+
+def lost_connection(context: ExceptionContext) -> ConnectionLostError | None:
+    """The error of a connection that broke, for SQLAlchemy's `handle_error` event."""
+    known = context.sqlalchemy_exception
+    broken = context.is_disconnect and not context.is_pre_ping
+    return ConnectionLostError(known) if broken and known is not None else None
 
 
 def reason_of(error: BaseException) -> str:
@@ -81,6 +102,8 @@ def _of_database(error: BaseException) -> sqlalchemy.exc.SQLAlchemyError | None:
     for each in (error, error.__cause__):
         if isinstance(each, sqlalchemy.exc.SQLAlchemyError):
             return each
+        if isinstance(each, ConnectionLostError):
+            return each.known
     return None
 
 
@@ -103,6 +126,25 @@ def storage_errors(storage: Storage) -> Iterator[None]:
         if _of_database(error) is None:
             raise
         raise storage_error(storage, error) from None
+
+
+@contextlib.contextmanager
+def possible_values(storage: Storage) -> Iterator[None]:
+    """Tells values of another type than their column's, which only damage can cause.
+
+    Raises:
+        StorageError: the work inside met one.
+    """
+    try:
+        yield
+    except AutoplanError:
+        raise
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
+        reason = redacted(" ".join(str(error).split()))
+        raise StorageError(
+            f"{storage.shown}: it holds a value that cannot be ({reason}); it is damaged and was "
+            f"left as it was; restore a copy"
+        ) from None
 
 
 def storage_error(storage: Storage, error: BaseException) -> StorageError:

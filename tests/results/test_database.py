@@ -52,7 +52,7 @@ def shape(database):
     return database.read(work)
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_old_file_becomes_like_a_fresh_one(tmp_path, version):
     path = old_file(version, tmp_path)
     with Database.open(str(path)) as old, Database.open(str(tmp_path / "fresh.db")) as fresh:
@@ -113,7 +113,7 @@ def test_a_step_that_fails_leaves_the_old_version_whole(tmp_path):
 
     path = old_file(1, tmp_path)
     before = dump(path)
-    steps = (*migrations.STEPS, migrations.Step(version=3, what="a mistake", apply=fail))
+    steps = (*migrations.STEPS, migrations.Step(version=4, what="a mistake", apply=fail))
     with pytest.raises(StorageError, match="no such idea"):
         Database.open(str(path), steps=steps)
     assert dump(path) == before
@@ -124,13 +124,13 @@ def test_steps_are_taken_in_order_and_once(storage):
     taken = []
     later = [
         migrations.Step(version=n, what="later", apply=lambda c, n=n: taken.append(n))
-        for n in (3, 4)
+        for n in (4, 5)
     ]
     Database.open(storage).close()
     for steps, expected in (
-        ((*migrations.STEPS, later[0]), [3]),
-        ((*migrations.STEPS, *later), [3, 4]),
-        ((*migrations.STEPS, *later), [3, 4]),
+        ((*migrations.STEPS, later[0]), [4]),
+        ((*migrations.STEPS, *later), [4, 5]),
+        ((*migrations.STEPS, *later), [4, 5]),
     ):
         Database.open(storage, steps=steps).close()
         assert taken == expected
@@ -149,7 +149,7 @@ def test_steps_cut_short_are_taken_again(storage):
 def test_a_database_of_a_later_version_is_refused_and_left_alone(storage):
     with Database.open(storage) as database:
         database.write(lambda c: c.execute(sa.update(schema.schema_version).values(version=99)))
-    with pytest.raises(StorageError, match=r"version 99.*up to 2; install the autoplan that"):
+    with pytest.raises(StorageError, match=r"version 99.*up to 3; install the autoplan that"):
         Database.open(storage)
 
 

@@ -1,16 +1,22 @@
 """A database's password is in nothing that a run prints, writes, sends or shows in ps."""
 
+import contextlib
 import logging
 import os
 import pickle
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from postgres_server import PASSWORD
+from processes import ISLAND, descendants, named, searching, wait_until
 from scored_plans import batch
+from search_invariants import CAPPED, files_with, num_acknowledged
 
 from autoplan.errors import StorageError
 from autoplan.results.recorder import SearchRecorder, SpooledError
@@ -77,6 +83,79 @@ def test_commands_print_and_write_no_password(postgres_url, experiment_path, tmp
         for secret in (PASSWORD, "not-it-2718"):
             assert secret.encode() not in shown
             assert secret.encode() not in written(tmp_path)
+
+
+SEARCH = """
+import resource, sys
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+from autoplan.cli.main import main
+sys.exit(main(["search", *sys.argv[1:]]))
+"""
+
+
+def test_a_crash_dumps_no_password(postgres_url, experiment_path, tmp_path):
+    """The stacks of faulthandler are shown, and no core file is written."""
+    experiment_path.write_text(experiment_path.read_text().replace('space = "default"', CAPPED))
+    environ = {**os.environ, "AUTOPLAN_STORAGE": postgres_url, "PYTHONFAULTHANDLER": "1"}
+    command = [sys.executable, "-c", SEARCH, experiment_path, "--trials", "100000"]
+    crashed = subprocess.Popen(
+        command, env=environ, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    wait_until(lambda: search_rows(postgres_url), 60, "trials are written")
+    crashed.send_signal(signal.SIGABRT)
+    shown = crashed.communicate(timeout=60)[0]
+    assert crashed.returncode == -signal.SIGABRT
+    assert b"Fatal Python error: Aborted" in shown
+    assert PASSWORD.encode() not in shown
+    assert files_with(tmp_path, PASSWORD) == []
+    assert not list(tmp_path.glob("**/core*"))
+
+
+@pytest.fixture
+def ray_folder():
+    """Where Ray keeps its logs; short, since sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_workers_and_their_logs_know_no_password(
+    postgres_url, experiment_path, tmp_path, ray_folder
+):
+    """One of them crashes, so that Ray writes down what it knows of it."""
+    experiment_path.write_text(experiment_path.read_text().replace('space = "default"', CAPPED))
+    environ = {"AUTOPLAN_STORAGE": postgres_url, "RAY_TMPDIR": str(ray_folder)}
+    options = ("--workers", 2, "--trials", 100_000)
+    with searching(experiment_path, *options, environment=environ) as process:
+        wait_until(lambda: search_rows(postgres_url), 120, "trials are written")
+        started = descendants(process.pid)
+        workers = named(process.pid, ISLAND)
+        assert workers
+        for number in started:
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                for kind in ("cmdline", "environ"):
+                    shown = (Path("/proc") / str(number) / kind).read_bytes()
+                    assert PASSWORD.encode() not in shown, started[number]
+        assert PASSWORD.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        os.kill(workers[0], signal.SIGSEGV)
+        wait_until(lambda: workers[0] not in named(process.pid, ISLAND), 30, "it is gone")
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert PASSWORD not in out + err
+    assert any(b"*** SIGSEGV" in path.read_bytes() for path in ray_folder.rglob("*.err"))
+    assert files_with(ray_folder, PASSWORD) == []
+    assert files_with(tmp_path, PASSWORD) == []
+
+
+def search_rows(url):
+    """Trials in a database that may not have its tables yet."""
+    try:
+        return num_acknowledged(url)
+    except (StorageError, KeyError):
+        return 0
 
 
 def test_errors_logs_spools_and_pickles_hold_no_password(

@@ -135,8 +135,7 @@ def test_a_search_runs_as_a_job_of_a_cluster(experiment_path, job_cluster, tmp_p
         120,
         "the job server listens",
     )
-    # A search, like every other command of a loaded machine, may find the server busy: the
-    # submission's name makes it safe to try again.
+    # The name of the submission makes it harmless to send it twice, as is tried below.
     output = ray_command(
         "job", "submit", "--address", address, "--working-dir", experiment_path.parent,
         "--runtime-env-json", json.dumps(runtime), "--submission-id", submission,

@@ -6,7 +6,7 @@ import pytest
 from local_crew import LocalCrew
 from search_invariants import check, num_acknowledged, stored_trials
 
-from autoplan.errors import AutoplanError, InputError
+from autoplan.errors import AutoplanError
 from autoplan.plan import load_plan
 from autoplan.results.database import Database
 from autoplan.results.queries import leaders
@@ -209,13 +209,3 @@ def test_an_optimal_plan_ends_the_search(experiment, tmp_path):
     assert (result.stopped_by, result.gap) == ("optimal", 0)
     again, _, crews = searched(exact, tmp_path, trials=10_000)
     assert (again.stopped_by, again.plan, crews) == ("optimal", result.plan, [])
-
-
-def test_a_front_is_searched_by_one_worker(experiment):
-    two = dataclasses.replace(
-        experiment,
-        objective="step_time_and_memory",
-        budget=dataclasses.replace(experiment.budget, workers=2),
-    )
-    with pytest.raises(InputError, match="workers: found 2; allowed: 1 with"):
-        search(two)

@@ -13,6 +13,7 @@ from search_invariants import check, num_acknowledged
 from autoplan.results.search_recording import open_recording
 from autoplan.search import crew, run
 from autoplan.search.archipelago import IslandSearch
+from autoplan.search.front_archipelago import FrontIslandSearch
 from autoplan.search.interrupts import Interrupts
 from autoplan.search.island import IslandSetting, Step
 from autoplan.search.ray_crew import RayCrew
@@ -25,6 +26,13 @@ def unproven(experiment):
     """Where a cap closes the groups no plan reaches the bound, so that trials end the search."""
     space = dataclasses.replace(experiment.space, grouping=("threshold",))
     return dataclasses.replace(experiment, space=space)
+
+
+@pytest.fixture
+def two_objectives(experiment):
+    """Step time and memory, with time enough for trials to end the search."""
+    budget = dataclasses.replace(experiment.budget, seconds=300.0)
+    return dataclasses.replace(experiment, objective="step_time_and_memory", budget=budget)
 
 
 @pytest.fixture
@@ -96,6 +104,35 @@ def test_a_worker_killed_in_mid_step_is_replaced_and_no_trial_is_lost(
     assert result.workers_lost == 2
     assert result.trials == num_acknowledged(storage) == 150
     check(storage, unproven)
+
+
+def test_actors_find_the_front_that_the_same_islands_find_in_this_process(
+    ray_cluster, two_objectives, tmp_path
+):
+    result, storage = searched_here(two_objectives, tmp_path / "ray")
+    moved = dataclasses.replace(two_objectives, output=tmp_path / "here")
+    session = Session(moved, dataclasses.replace(moved.budget, trials=24, workers=2))
+    islands = FrontIslandSearch(session, lambda settings, _: LocalCrew(moved, settings))
+    session.open(None, None)
+    here = islands.run()
+    assert (result.trials, result.stopped_by) == (here.trials, here.stopped_by) == (24, "trials")
+    assert [point.plan for point in result.front] == [point.plan for point in here.front]
+    assert num_acknowledged(storage) == 24
+
+
+def test_a_worker_killed_in_a_search_for_a_front_is_replaced(ray_cluster, two_objectives, tmp_path):
+    killed = []
+
+    def kill(progress):
+        working = named(os.getpid(), f"{ISLAND}.step")
+        if working and progress.trials >= 2 and not killed:
+            killed.append(working[0])
+            os.kill(working[0], signal.SIGKILL)
+
+    result, storage = searched_here(two_objectives, tmp_path, trials=40, on_progress=kill)
+    assert len(killed) == result.workers_lost == 1
+    assert result.trials == num_acknowledged(storage) == 40
+    assert len(result.front) >= 3
 
 
 def test_a_call_that_is_not_answered_in_time_is_a_loss_and_the_worker_is_replaced(two_workers):
