@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.execute.clocks import sleep_until
+from autoplan.execute.priorities import go_first
 from autoplan.execute.sockets import (
     Bytes,
     accept,
@@ -140,21 +141,29 @@ class PostOffice:
             inbox.put(EOFError(f"a connection was lost: {error}"))
 
     def _send_all(self, stream: socket.socket, outbox: queue.Queue[_Parcel]) -> None:
-        """Writes first and lets go later, so that the bytes' own time is part of the hold."""
+        """Sends what comes; holds nothing of it while it waits, so that tensors are freed."""
         with contextlib.suppress(OSError):
             while True:
-                parcel = outbox.get()
-                started_s = time.monotonic()
-                held = parcel.hold_s > 0
-                header, parts = _packed(parcel.message)
-                send_frame(stream, header | {"held": held}, parts)
-                if held:
-                    time.sleep(max(0.0, started_s + parcel.hold_s - time.monotonic()))
-                    stream.sendall(_RELEASE.data)
+                _send(stream, outbox.get())
+
+
+def _send(stream: socket.socket, parcel: _Parcel) -> None:
+    """Writes first and lets go later, so that the bytes' own time is part of the hold."""
+    started_s = time.monotonic()
+    held = parcel.hold_s > 0
+    header, parts = _packed(parcel.message)
+    send_frame(stream, header | {"held": held}, parts)
+    if held:
+        time.sleep(max(0.0, started_s + parcel.hold_s - time.monotonic()))
+        stream.sendall(_RELEASE.data)
 
 
 def _start(target: Any, name: str, *arguments: Any) -> None:
-    threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+    def run() -> None:
+        go_first()
+        target(*arguments)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
 
 
 def _packed(message: Message) -> tuple[dict[str, Any], list[Bytes]]:

@@ -30,6 +30,7 @@ from autoplan.execute.gradient_groups import Exchange, NoExchange
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.link_probe import ProbeOrder, timed
 from autoplan.execute.model_source import complaint
+from autoplan.execute.priorities import go_first, starting_first
 from autoplan.execute.sockets import connect, receive_frame, send_frame
 from autoplan.execute.stage_runner import StageRunner
 from autoplan.execute.stage_work import StageWork
@@ -141,16 +142,15 @@ class _Control:
 def _obey(rank: int, control: _Control, token: str) -> None:
     """Does what the launch orders, until it says stop."""
     job = build(WorkerJob, control.order(), "job")
-    if not job.modes.needs_framework:
-        _wake_up_first()
     if job.cores:
         os.sched_setaffinity(0, {job.cores[rank]})
-    post = PostOffice(rank, control.folder, token, control.host)
-    endpoint = f"{control.host or '127.0.0.1'}:{_free_port()}"
-    control.answer("listening", address=post.address, endpoint=endpoint)
-    others = control.order()
-    post.introduce(tuple(others["addresses"]))
-    backend = open_backend(job, rank, post, tuple(others["endpoints"]))
+    with _threads_first(computes=job.modes.needs_framework):
+        post = PostOffice(rank, control.folder, token, control.host)
+        endpoint = f"{control.host or '127.0.0.1'}:{_free_port()}"
+        control.answer("listening", address=post.address, endpoint=endpoint)
+        others = control.order()
+        post.introduce(tuple(others["addresses"]))
+        backend = open_backend(job, rank, post, tuple(others["endpoints"]))
     control.answer("ready", environment=backend.environment, refusals=backend.refusals)
     worker = Worker(rank, backend, job)
     while True:
@@ -187,16 +187,13 @@ def _prepare_process() -> None:
         libc.prctl(_PR_SET_TIMERSLACK, 1)
 
 
-def _wake_up_first() -> None:
-    """Has this thread, and those that it starts, go before busy neighbours where that is granted.
-
-    A rank that emulates all of its work sleeps nearly all the time, so that it takes nothing from
-    others; without this its wake-ups wait for their turns, milliseconds each.
-    """
+def _threads_first(*, computes: bool) -> contextlib.AbstractContextManager[None]:
+    """For threads that communicate; a rank that emulates all of its work goes first as a whole."""
+    if computes:
+        return starting_first()
     sys.setswitchinterval(_SWITCH_S)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    go_first()
+    return contextlib.nullcontext()
 
 
 def main(arguments: list[str]) -> int:
