@@ -56,9 +56,10 @@ class BatchScorer:
 
     @property
     def supported(self) -> bool:
-        """Whether exchanges cost the cheapest of straight lines."""
+        """Whether exchanges cost the cheapest of straight lines, and messages no compute."""
         cluster = self.predictor.cluster
-        return not cluster.measured and cluster.device.fused_copy is None
+        costs = cluster.device.fused_copy, cluster.device.message_handling
+        return not cluster.measured and costs == (None, None)
 
     def score(
         self, bounds_KB: Ints, shape: BatchShape, *, buffers: bool = True

@@ -6,6 +6,7 @@ The one place where the engines (pipeline, gradsync) meet.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoplan.bounds.plans import PlanBounds, PlanDomain
@@ -137,17 +138,27 @@ class Predictor:
         per_microbatch = self.job.global_batch // plan.microbatches
         samples = tuple(per_microbatch / stage.replicas for stage in plan.stages)
         placement = place(cluster, tuple(s.replicas for s in plan.stages), plan.rank_order)
+        handling_s = self._handling_s(plan, samples)
         compute_s = tuple(
-            costs.compute_s(stage.layers, n, stage.recompute)
-            for stage, n in zip(plan.stages, samples, strict=True)
+            (forward + sum(messages), backward + sum(messages))
+            for (forward, backward), messages in zip(
+                (
+                    costs.compute_s(stage.layers, n, stage.recompute)
+                    for stage, n in zip(plan.stages, samples, strict=True)
+                ),
+                handling_s,
+                strict=True,
+            )
         )
         send_s = tuple(
             transfer.at(float(costs.cut_bytes_C[cut]) * per_microbatch)
             for transfer, cut in zip(placement.transfers, plan.cuts, strict=True)
         )
         exchanges = tuple(
-            costs.exchanges(stage, n, shape)
-            for stage, n, shape in zip(plan.stages, samples, placement.groups, strict=True)
+            costs.exchanges(stage, n, shape).later(after)
+            for stage, n, shape, (_, after) in zip(
+                plan.stages, samples, placement.groups, handling_s, strict=True
+            )
         )
         starts = last_backward_start_s(
             [forward for forward, _ in compute_s],
@@ -171,6 +182,17 @@ class Predictor:
             update_s=update_s,
             stage_end_s=tuple(start + link.finish_s + update for start, link, update in ends),
         )
+
+    def _handling_s(self, plan: Plan, samples: Sequence[float]) -> list[tuple[float, float]]:
+        """Per stage, its own seconds for a message to or from the stage before, and after it."""
+        last = len(plan.stages) - 1
+        return [
+            (
+                self.costs.handling_s(stage.layers[0], n) if s > 0 else 0.0,
+                self.costs.handling_s(stage.layers[1], n) if s < last else 0.0,
+            )
+            for s, (stage, n) in enumerate(zip(plan.stages, samples, strict=True))
+        ]
 
     def _memories(self, plan: Plan, run: _Run) -> list[Memory]:
         """Peak memory of each stage."""

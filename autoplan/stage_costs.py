@@ -51,6 +51,17 @@ class Exchanges:
     finish_s: float
     """End of the last exchange, or of compute if later."""
 
+    def later(self, seconds: float) -> Exchanges:
+        """The same with as many seconds before the first layer's backward."""
+        if seconds == 0:
+            return self
+        return Exchanges(
+            spans=tuple((start + seconds, end + seconds, i) for start, end, i in self.spans),
+            compute_s=self.compute_s + seconds,
+            sparsify_s=self.sparsify_s,
+            finish_s=self.finish_s + seconds,
+        )
+
 
 class LayerSeconds:
     """Seconds of every layer for one call of so many samples. Axis: L layers."""
@@ -129,6 +140,11 @@ class StageCosts:
         )
         select = Table(device.top_k.elements, device.top_k.seconds)
         return GroupCost(communicate=_joined(parts), sparsify=select, density=density)
+
+    def handling_s(self, cut: int, samples: float) -> float:
+        """What a message across a cut takes from the time of the device at either end of it."""
+        handling = self.cluster.device.message_handling
+        return 0.0 if handling is None else handling.at(float(self.cut_bytes_C[cut]) * samples)
 
     def _compute_s(
         self, layers: tuple[int, int], samples: float, recompute: bool

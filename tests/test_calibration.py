@@ -7,7 +7,7 @@ from builders import cluster, layer, link, stage, workload
 
 from autoplan import Job, Plan
 from autoplan.calibration import Calibration, calibrated, load_calibration, scaled_devices
-from autoplan.cluster.model import FusedCopy, TopK, Update
+from autoplan.cluster.model import FusedCopy, MessageHandling, TopK, Update
 from autoplan.errors import InputError
 from autoplan.predict import Predictor
 
@@ -23,6 +23,7 @@ def problem(**link_fields):
         memory_bandwidth_bytes_per_s=100.0,
         top_k=TopK(elements=(1.0, 10.0), seconds=(1.0, 2.0), scatter_add_s_per_element=0.5),
         fused_copy=FusedCopy(s_per_group=0.25, s_per_element=0.125),
+        message_handling=MessageHandling(s_per_message=0.25, s_per_byte=0.5),
         updates=(Update(optimizer="sgd", s_per_element=0.01),),
     )
     job = Job(global_batch=4, optimizer="sgd")

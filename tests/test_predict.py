@@ -22,16 +22,26 @@ from hypothesis import strategies as st
 
 from autoplan import CostCurve, Job, Layer, Plan, predict
 from autoplan.bounds.plans import PlanDomain, divisors
-from autoplan.cluster import TopK
+from autoplan.cluster import MessageHandling, TopK
 from autoplan.errors import InputError
 from autoplan.predict import Predictor
 
 randoms = st.randoms(use_true_random=False)
 
 
+def handling_messages(where, message_s, byte_s):
+    """The cluster with devices that handle messages themselves."""
+    handling = MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
+    return dataclasses.replace(
+        where, device=dataclasses.replace(where.device, message_handling=handling)
+    )
+
+
 def problem(rng):
     """A random predictor and a plan for it."""
     model, where, job = random_workload(rng), random_cluster(rng), random_job(rng)
+    if rng.random() < 0.3:
+        where = handling_messages(where, rng.uniform(0, 2), rng.uniform(0, 0.1))
     plan = random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
     return Predictor(model, where, job), plan
 
@@ -393,6 +403,21 @@ def test_divisors():
     rng = random.Random(8)
     for number in [1, 2, 36, 97, *(rng.randint(1, 5000) for _ in range(50))]:
         assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
+
+
+def test_messages_take_their_ends_own_time():
+    job = Job(global_batch=2)
+    bare = predict(TWO, cluster(2), job, TWO_STAGES)
+    handled = predict(TWO, handling_messages(cluster(2), 0.5, 0.025), job, TWO_STAGES)
+    for before, after in zip(bare.stages, handled.stages, strict=True):
+        # One message of 10 bytes in or out, forward and backward.
+        assert after.forward_s == before.forward_s + 0.75
+        assert after.backward_s == before.backward_s + 0.75
+    # A forward, two messages on the slow link, forward, backward, a message, and a backward.
+    assert handled.step_s == bare.step_s + 4 * 0.75
+    alone = Plan(stages=(stage(0, 2),), microbatches=2)
+    where = handling_messages(cluster(2), 0.5, 0.025)
+    assert predict(TWO, where, job, alone).step_s == predict(TWO, cluster(2), job, alone).step_s
 
 
 def test_gap_is_infinite_where_the_bound_is_zero_and_json_leaves_it_out():

@@ -7,6 +7,7 @@ from autoplan.cluster.model import (
     FusedCopy,
     Link,
     MeasuredCollective,
+    MessageHandling,
     TopK,
 )
 
@@ -16,6 +17,7 @@ __all__ = [
     "FusedCopy",
     "Link",
     "MeasuredCollective",
+    "MessageHandling",
     "TopK",
     "load_cluster",
     "resolve_cluster",

@@ -67,6 +67,33 @@ class FusedCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageHandling:
+    """Measured seconds that a transfer takes from a device's own time, at either end.
+
+    A core that computes also packs, sends, receives and unpacks what its stage exchanges with the
+    stages beside it, while the link's own time passes. A GPU's copy engines do that for it.
+    """
+
+    __pydantic_config__ = STRICT
+
+    s_per_message: float = 0.0
+    """Seconds per message."""
+    s_per_byte: float = 0.0
+    """Seconds per byte."""
+
+    def __post_init__(self) -> None:
+        """Refuses negative and non-finite seconds."""
+        for name in ("s_per_message", "s_per_byte"):
+            value = getattr(self, name)
+            sound = math.isfinite(value) and value >= 0
+            require(sound, name, value, "a finite number of seconds, at least 0")
+
+    def at(self, size_bytes: float) -> float:
+        """Seconds for one message; nothing for no bytes."""
+        return self.s_per_message + self.s_per_byte * size_bytes if size_bytes > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """Measured seconds of an optimizer's update, its gradients set to zero included."""
 
@@ -102,6 +129,8 @@ class Device:
     """Cost of sparsification, where it was measured; needed for groups with a density below 1."""
     fused_copy: FusedCopy | None = None
     """Cost of fused buffers, where it was measured."""
+    message_handling: MessageHandling | None = None
+    """What transfers take from the device's own time, where it was measured."""
     updates: tuple[Update, ...] = ()
     """Costs of optimizers that were measured; others follow from the memory's bandwidth."""
     source: str | None = None
@@ -124,7 +153,7 @@ class Device:
         def slower(rate: float | None) -> float | None:
             return None if rate is None else rate / factor
 
-        top_k, copy = self.top_k, self.fused_copy
+        top_k, copy, handling = self.top_k, self.fused_copy, self.message_handling
         if top_k is not None:
             seconds = tuple(s * factor for s in top_k.seconds)
             rate = top_k.scatter_add_s_per_element * factor
@@ -132,12 +161,16 @@ class Device:
         if copy is not None:
             group_s, element_s = copy.s_per_group * factor, copy.s_per_element * factor
             copy = FusedCopy(s_per_group=group_s, s_per_element=element_s)
+        if handling is not None:
+            message_s, byte_s = handling.s_per_message * factor, handling.s_per_byte * factor
+            handling = MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
         return replace(
             self,
             peak_flop_per_s=slower(self.peak_flop_per_s),
             memory_bandwidth_bytes_per_s=slower(self.memory_bandwidth_bytes_per_s),
             top_k=top_k,
             fused_copy=copy,
+            message_handling=handling,
             updates=tuple(
                 Update(optimizer=u.optimizer, s_per_element=u.s_per_element * factor)
                 for u in self.updates

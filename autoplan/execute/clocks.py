@@ -23,10 +23,10 @@ class StepClock:
     """A rank's time since the step began, by the wall and by the virtual clock.
 
     The virtual clock stands for a machine on which every rank has a core of its own: it runs with
-    the CPU time of the computing thread, waits for messages by their virtual time of arrival
-    (which they carry), and takes transfers to last as long as the model says. With emulated
-    compute it runs with the emulated seconds, so that it follows the planner's own arithmetic
-    through the real order of messages.
+    the CPU time of the process, whose threads share that core, waits for messages by their virtual
+    time of arrival (which they carry), and takes transfers to last as long as the model says. With
+    emulated compute it runs with the emulated seconds, so that it follows the planner's own
+    arithmetic through the real order of messages.
 
     The computing thread alone calls it, except for `wall_s` and `sleep_until`.
     """
@@ -37,7 +37,7 @@ class StepClock:
         if start_at_s is not None:
             time.sleep(max(0.0, start_at_s - time.monotonic()))
         self._started_s = time.monotonic() if start_at_s is None else start_at_s
-        self._virtual_s = 0.0 if self._emulated else -time.thread_time()
+        self._virtual_s = 0.0 if self._emulated else -time.process_time()
         self._due_s = 0.0
 
     def wall_s(self) -> float:
@@ -46,7 +46,7 @@ class StepClock:
 
     def virtual_s(self) -> float:
         """Virtual seconds since the start."""
-        return self._virtual_s + (0.0 if self._emulated else time.thread_time())
+        return self._virtual_s + (0.0 if self._emulated else time.process_time())
 
     def wait_virtually(self, until_s: float) -> None:
         """Moves the virtual clock on to `until_s` if it is not there yet."""

@@ -1,4 +1,4 @@
-"""What a device needs beside its layers: the update, fused copies, and top-k of real gradients."""
+"""What a device needs beside its layers: update, fused copies, messages, top-k of gradients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from autoplan.cluster import Device
-from autoplan.cluster.model import FusedCopy, TopK, Update
+from autoplan.cluster.model import FusedCopy, MessageHandling, TopK, Update
 from autoplan.errors import InputError, require, words
 from autoplan.execute.fits import Fit, fit_line
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.layer_steps import whole_step
+from autoplan.execute.message_profile import profile_messages
 from autoplan.execute.model_source import TrainableModel, load_model, require_paddle
 from autoplan.execute.paddle_device import current_device, set_threads
 from autoplan.execute.paddle_work import make_optimizer
@@ -26,6 +27,8 @@ from autoplan.gradsync.costs import kept
 _ACCUMULATED = 3
 """Backward passes whose gradients are added up before they are looked at."""
 _SMALLEST = 1024
+_MESSAGES = 5
+"""Messages of each size per round: they are short."""
 _STEPS = 12
 """Sizes of groups that are measured, evenly on a logarithmic scale."""
 
@@ -38,6 +41,8 @@ class DeviceProfile:
     top_k: TopK
     fused_copy: FusedCopy
     copy_fit: Fit
+    message_handling: MessageHandling
+    message_fit: Fit
     elements: int
     """Gradient elements of the model."""
     source: str
@@ -53,7 +58,10 @@ class DeviceProfile:
             f"top-k {1e9 * top.seconds[-1] / top.elements[-1]:.3g} ns per element at the most; "
             f"copies of a group {1e6 * copy.s_per_group:.3g} us + "
             f"{1e9 * copy.s_per_element:.3g} ns per element (residuals: median "
-            f"{100 * fit.median_residual:.0f} %, largest {100 * fit.largest_residual:.0f} %)"
+            f"{100 * fit.median_residual:.0f} %, largest {100 * fit.largest_residual:.0f} %); "
+            f"either end of a message {1e6 * self.message_handling.s_per_message:.3g} us + "
+            f"{1e9 * self.message_handling.s_per_byte:.3g} ns per byte (largest residual "
+            f"{100 * self.message_fit.largest_residual:.0f} %)"
         )
 
     def on(self, device: Device) -> Device:
@@ -64,6 +72,7 @@ class DeviceProfile:
             updates=(*others, self.update),
             top_k=self.top_k,
             fused_copy=self.fused_copy,
+            message_handling=self.message_handling,
         )
 
 
@@ -76,7 +85,7 @@ def profile_device(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> DeviceProfile:
-    """Measures the update, the copies of gradient groups and top-k, on the model's own gradients.
+    """Measures the update, copies of gradient groups, top-k on the model's gradients, messages.
 
     Selection time depends on how the values are spread: on random numbers it is off by a factor of
     two (facts/realruns.md section 3a). Figures are medians of CPU seconds of this thread, so that
@@ -104,6 +113,8 @@ def profile_device(
     tell(f"top-k: {1e9 * top.seconds[-1] / top.elements[-1]:.2f} ns per element")
     copy, fit = _copies(gradients, repeats)
     tell(f"fused copy: {1e6 * copy.s_per_group:.1f} us, {1e9 * copy.s_per_element:.3f} ns/element")
+    handling, message_fit = profile_messages(_MESSAGES * repeats)
+    tell(f"message: {1e6 * handling.s_per_message:.0f} us, {1e9 * handling.s_per_byte:.3f} ns/byte")
     update_s = _update_s(require_paddle(), optimizer, parameters, repeats)
     tell(f"update ({optimizer}): {1e9 * update_s / elements:.3f} ns per element")
     return DeviceProfile(
@@ -111,6 +122,8 @@ def profile_device(
         top_k=top,
         fused_copy=copy,
         copy_fit=fit,
+        message_handling=handling,
+        message_fit=message_fit,
         elements=elements,
         source=model.source,
     )

@@ -129,16 +129,15 @@ def _measure(
 ) -> tuple[Readings, dict[int, dict[Call, int]]]:
     """Seconds of every call, its bytes at the least and most samples; no garbage collection."""
     batches = {n: model.batch(n) for n in sizes}
-    largest = sizes[-1]
     for layer in model.layers:
         if hasattr(layer, "train"):
             layer.train()
     for n in sizes:
         layer_step(model, batches[n], TimeProbe(device))
-    whole_step(model, batches[largest])
+        whole_step(model, batches[n])
     memory = {n: MemoryProbe(device) for n in sizes}
     probes = {n: TimeProbe(device) for n in sizes}
-    whole = TimeProbe(device)
+    wholes = {n: TimeProbe(device) for n in sizes}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -149,9 +148,9 @@ def _measure(
         for repeat in range(repeats):
             for n in rng.permutation(sizes).tolist():
                 layer_step(model, batches[n], probes[n])
-            whole.start()
-            whole_step(model, batches[largest])
-            whole.stop(("forward", 0), 0)
+                wholes[n].start()
+                whole_step(model, batches[n])
+                wholes[n].stop(("forward", 0), 0)
             gc.collect()
             tell(f"round {repeat + 1} of {repeats}")
         thread_s, process_s = time.thread_time() - thread_s, time.process_time() - process_s
@@ -160,7 +159,7 @@ def _measure(
             gc.enable()
     return steady_readings(
         {n: probe.readings for n, probe in probes.items()},
-        whole.readings["forward", 0],
+        {n: probe.readings["forward", 0] for n, probe in wholes.items()},
         cpu_clock=device.threads == 1 and thread_s >= _OWN_THREAD_SHARE * process_s,
     ), {n: memory_probe.bytes for n, memory_probe in memory.items()}
 
@@ -235,8 +234,10 @@ def _notes(readings: Readings, repeats: int) -> tuple[str, ...]:
         f"half interquartile range over median, the median over layers and sizes: "
         f"{readings.noise(steady=True):.2%} ({readings.noise(steady=False):.2%} as read); "
         f"of the machine's speed between rounds: {readings.wander:.2%}",
-        f"forward and backward of the uncut model at {samples} samples {readings.whole_s:.6g} s; "
-        f"the sum of its layers differs by {readings.excess_over_whole():+.2%}",
+        f"forward and backward of the uncut model at {samples} samples "
+        f"{readings.whole_s[samples]:.6g} s; the sum of its layers differs by "
+        f"{readings.excess_over_whole():+.2%}, without the {1e6 * readings.seam_s:.3g} us that "
+        "starting each layer's backward alone costs",
         "the loss is part of the last layer; the model's input gets no gradient",
         f"stash: at {samples} samples, divided by them; workspace: at every size, and "
         "a line that is never below",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.errors import InputError, words
-from autoplan.execute.layer_steps import TimeProbe, layer_step
+from autoplan.execute.layer_steps import TimeProbe, whole_step
 from autoplan.execute.model_source import load_model, require_paddle
 from autoplan.execute.paddle_device import Device
 from autoplan.plan import Plan
@@ -104,7 +104,7 @@ class RankModel:
             parameter._register_backward_hook(lambda *_: self._tell(key))
 
     def layers_s(self, samples: int, device: Device) -> tuple[int, float]:
-        """CPU seconds of all layers' forwards and backwards, as in a profile: (samples, seconds).
+        """CPU seconds of the uncut model's forward and backward: (samples, seconds).
 
         Parameters and buffers are those of whatever ran before, and gradients are dropped.
         """
@@ -112,12 +112,13 @@ class RankModel:
         probe = TimeProbe(device)
         state = self._paddle.get_rng_state()
         for _ in range(_SPEED_WARMUP + _SPEED_STEPS):
-            layer_step(self.model, self.model.batch(samples), probe)
+            probe.start()
+            whole_step(self.model, self.model.batch(samples))
+            probe.stop(("forward", 0), 0)
         self._paddle.set_rng_state(state)
         self.drop_gradients((0, len(self.model.layers)))
-        kept = slice(_SPEED_WARMUP, None)
-        steady = [[thread_s for _, thread_s in each[kept]] for each in probe.readings.values()]
-        return samples, sum(map(statistics.median, steady))
+        read = probe.readings["forward", 0][_SPEED_WARMUP:]
+        return samples, statistics.median(thread_s for _, thread_s in read)
 
     def _tell(self, key: int) -> None:
         listener = self._listeners.get(key)

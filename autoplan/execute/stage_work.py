@@ -90,7 +90,7 @@ class EmulatedWork:
         """Sleeps the forwards of all layers."""
         self._received = received
         self._clock.begin_work()
-        self._clock.spend(sum(self._seconds.forward_s_L))
+        self._clock.spend(sum(self._seconds.forward_s_L) + sum(self._seconds.handling_s))
         if self._last:
             return None
         width = math.ceil(self._seconds.output_bytes_per_sample)
@@ -101,13 +101,16 @@ class EmulatedWork:
 
     def backward(self, microbatch: int, received: Message | None, ready: Ready | None) -> Message:
         """Sleeps the backward of each layer; the gradient is as large as what was received."""
+        before_s, after_s = self._seconds.handling_s
         self._clock.begin_work()
-        if self._stage.recompute:
-            self._clock.spend(sum(self._seconds.forward_s_L))
+        self._clock.spend(
+            after_s + (sum(self._seconds.forward_s_L) if self._stage.recompute else 0)
+        )
         for layer in reversed(range(len(self._seconds.backward_s_L))):
             self._clock.spend(self._seconds.backward_s_L[layer])
             if ready is not None and layer in self._number:
                 ready(self._number[layer])
+        self._clock.spend(before_s)
         return Message(arrays=self._received.arrays if self._received is not None else ())
 
     def update(self) -> float | None:

@@ -42,6 +42,8 @@ class StageSeconds:
     """Across the cut after this stage, one way, a whole microbatch; 0 after the last."""
     output_bytes_per_sample: float
     """What crosses that cut."""
+    handling_s: tuple[float, float]
+    """The stage's own, for a message to or from the stage before, and the one after it."""
     update_s: float
     """The optimizer."""
     groups: tuple[GroupCosts, ...]
@@ -71,7 +73,8 @@ def step_costs(predictor: Predictor, plan: Plan) -> StepCosts:
     stages = []
     for s, stage in enumerate(plan.stages):
         inside = slice(*stage.layers)
-        seconds = predictor.costs.layer_seconds(per_microbatch / stage.replicas)
+        share = per_microbatch / stage.replicas
+        seconds = predictor.costs.layer_seconds(share)
         crossing = float(predictor.costs.cut_bytes_C[stage.layers[1]])
         last = s + 1 == len(plan.stages)
         elements = float(predictor.costs.elements_L[inside].sum())
@@ -81,6 +84,10 @@ def step_costs(predictor: Predictor, plan: Plan) -> StepCosts:
                 samples=per_microbatch // stage.replicas,
                 forward_s_L=tuple(seconds.forward_s_L[inside].tolist()),
                 backward_s_L=tuple(seconds.backward_s_L[inside].tolist()),
+                handling_s=(
+                    predictor.costs.handling_s(stage.layers[0], share) if s > 0 else 0.0,
+                    0.0 if last else predictor.costs.handling_s(stage.layers[1], share),
+                ),
                 send_s=0.0 if last else placement.transfers[s].at(crossing * per_microbatch),
                 output_bytes_per_sample=0.0 if last else crossing,
                 update_s=elements * predictor.costs.optimizer_s_per_element,

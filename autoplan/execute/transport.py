@@ -68,7 +68,7 @@ class PostOffice:
         self._listener, self.address = listen(folder, f"rank-{rank}", host)
         self._peers: tuple[str, ...] = ()
         self._inboxes: dict[tuple[int, str], queue.Queue[Message | Exception]] = {}
-        self._outboxes: dict[tuple[int, str], queue.Queue[_Parcel]] = {}
+        self._outboxes: dict[tuple[int, str], queue.Queue[_Parcel | None]] = {}
         self._lock = threading.Lock()
         self._shares_clock = host is None
         self._link_free_s: dict[tuple[int, str], float] = {}
@@ -99,6 +99,14 @@ class PostOffice:
             self._link_free_s[key] = due_s
             message, hold_s = replace(message, due_s=due_s), 0.0
         self._outboxes[key].put(_Parcel(message, hold_s))
+
+    def close(self) -> None:
+        """Hangs up once what was handed over is sent."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+        for outbox in self._outboxes.values():
+            outbox.put(None)
 
     def receive(self, source: int, channel: Channel) -> Message:
         """The next message of a channel, waiting for it.
@@ -140,15 +148,17 @@ class PostOffice:
         except (EOFError, OSError, ValueError) as error:
             inbox.put(EOFError(f"a connection was lost: {error}"))
 
-    def _send_all(self, stream: socket.socket, outbox: queue.Queue[_Parcel]) -> None:
+    def _send_all(self, stream: socket.socket, outbox: queue.Queue[_Parcel | None]) -> None:
         """Sends what comes; holds nothing of it while it waits, so that tensors are freed."""
-        with contextlib.suppress(OSError):
-            while True:
-                _send(stream, outbox.get())
+        with contextlib.closing(stream), contextlib.suppress(OSError):
+            while _send(stream, outbox.get()):
+                pass
 
 
-def _send(stream: socket.socket, parcel: _Parcel) -> None:
+def _send(stream: socket.socket, parcel: _Parcel | None) -> bool:
     """Writes first and lets go later, so that the bytes' own time is part of the hold."""
+    if parcel is None:
+        return False
     started_s = time.monotonic()
     held = parcel.hold_s > 0
     header, parts = _packed(parcel.message)
@@ -156,6 +166,7 @@ def _send(stream: socket.socket, parcel: _Parcel) -> None:
     if held:
         time.sleep(max(0.0, started_s + parcel.hold_s - time.monotonic()))
         stream.sendall(_RELEASE.data)
+    return True
 
 
 def _start(target: Any, name: str, *arguments: Any) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 from builders import cluster
 
 from autoplan.cluster import load_cluster
-from autoplan.cluster.model import FusedCopy, MeasuredCollective, TopK, Update
+from autoplan.cluster.model import FusedCopy, MeasuredCollective, MessageHandling, TopK, Update
 from autoplan.cluster.save import save_cluster
 
 
@@ -16,6 +16,7 @@ def full_cluster():
         name='a "quoted" \\ name',
         top_k=TopK(elements=(1.0, 2.5), seconds=(1e-7, 2e-3)),
         fused_copy=FusedCopy(s_per_group=1e-5, s_per_element=2.5e-10),
+        message_handling=MessageHandling(s_per_message=2e-4, s_per_byte=1e-10),
         updates=(
             Update(optimizer="sgd", s_per_element=1e-9),
             Update(optimizer="adam", s_per_element=2e-9),

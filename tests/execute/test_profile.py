@@ -244,7 +244,9 @@ def test_a_slow_round_does_not_reach_the_curves():
         n: {call: [(9.0, n * s * slow) for slow in slow_R] for call, s in true_s.items()}
         for n in (2, 4, 8)
     }
-    readings = steady_readings(read, [(9.0, 1.0)] * 15, cpu_clock=True)
+    whole = {n: [(9.0, n * sum(true_s.values()) * slow) for slow in slow_R] for n in read}
+    readings = steady_readings(read, whole, cpu_clock=True)
+    assert readings.seam_s == pytest.approx(0.0, abs=1e-9)
     median_speed = float(np.median(slow_R))
     for call, s in true_s.items():
         curve = readings.curve(call)
@@ -252,6 +254,18 @@ def test_a_slow_round_does_not_reach_the_curves():
         assert curve.spread_s == pytest.approx([0.0] * 3, abs=1e-9)
         assert curve.overhead_s == pytest.approx(0.0, abs=1e-9)
     assert readings.noise(steady=False) > 0.1
+
+
+def test_what_starting_each_backward_alone_costs_is_taken_out():
+    calls = [(direction, i) for direction in ("forward", "backward") for i in range(5)]
+    read = {n: {call: [(9.0, n * 1e-3)] * 9 for call in calls} for n in (1, 2, 4)}
+    whole = {n: [(9.0, n * 10e-3 - 4 * 2e-4)] * 9 for n in read}
+    readings = steady_readings(read, whole, cpu_clock=True)
+    assert readings.seam_s == pytest.approx(2e-4)
+    assert readings.curve(("forward", 0)).seconds == pytest.approx((1e-3, 2e-3, 4e-3))
+    summed_s = [sum(readings.curve(call).seconds[i] for call in calls) for i in range(3)]
+    assert summed_s == pytest.approx([whole[n][0][1] for n in (1, 2, 4)])
+    assert readings.excess_over_whole() == pytest.approx(0.0, abs=1e-9)
 
 
 def test_every_call_on_a_gpu_exists_in_paddle():
