@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from autoplan.cluster import Device
 from autoplan.costmodel.collectives import Communicators
@@ -24,9 +24,8 @@ Source = Literal["measured", "analytic", "given", "free", "link", "blocks", "unk
 _LISTED = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpSeconds:
-    """One operator's cost."""
+class OpSeconds(NamedTuple):
+    """One operator's cost; a tuple, since there are as many as operators."""
 
     seconds: float
     """Of one call; 0 where the source is "free" or "unknown"."""
@@ -127,12 +126,13 @@ class Given:
 
     def of(self, op: Op, tensors: Sequence[TensorInfo]) -> OpSeconds | None:
         """The given seconds of this very operator."""
-        seconds = None if op.id is None else self.seconds_by_id.get(op.id)
+        number = op.id
+        seconds = None if number is None else self.seconds_by_id.get(number)
         if seconds is None:
             return None
         if not 0 <= seconds < math.inf:
-            require(False, f"cost of op {op.id}", seconds, "a finite number, at least 0")
-        return OpSeconds(seconds=seconds + self.call_overhead_s, source="given")
+            require(False, f"cost of op {number}", seconds, "a finite number, at least 0")
+        return OpSeconds(seconds + self.call_overhead_s, "given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,13 @@ def cost_ops(
         links: of collectives, sends and receives; None leaves these unknown.
         rank: the rank that runs the graph.
     """
-    return [_cost(op, graph.tensors, costs, links, rank) for op in graph.ops]
+    known, tensors = costs.of, graph.tensors
+    return [
+        known(op, tensors) or _UNKNOWN
+        if op.collective is None and op.type not in FREE and not op.blocks
+        else _cost(op, tensors, costs, links, rank)
+        for op in graph.ops
+    ]
 
 
 def _cost(

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from autoplan.costmodel.graph import DTYPE_BYTES, Op, OpGraph, TensorInfo
 from autoplan.costmodel.workspace import workspace_bytes
@@ -53,7 +54,8 @@ def estimate_memory(graph: OpGraph) -> MemoryEstimate:
         graph: with resolved shapes.
     """
     tensors = graph.tensors
-    sizes = [math.prod(t.shape) * DTYPE_BYTES[t.dtype] for t in tensors]
+    widths = [DTYPE_BYTES[tensor.dtype] for tensor in tensors]
+    sizes = list(map(mul, map(math.prod, [tensor.shape for tensor in tensors]), widths))
     fixed = [tensor.persistable for tensor in tensors]
     for index in graph.feeds:
         fixed[index] = True

@@ -117,7 +117,7 @@ class OldIrReader:
             outputs=outputs,
             input_slots=input_slots,
             output_slots=output_slots,
-            role=_role(op.desc),
+            role=_role(op.desc.attr("op_role")),
             attributes=attributes,
             collective=collective_of(exchange, attributes),
             id=op.desc.id(),
@@ -135,8 +135,12 @@ class OldIrReader:
         if len(working) < len(ops):
             described = [op.desc for op in working]
             types = [name for name in types if name not in _NO_WORK]
-        kinds = [self._kind(name) for name in types]
-        roles = [_role(each) for each in described]
+        for name in set(types):
+            self._kind(name)
+        kinds = [self._kinds[name] for name in types]
+        numbers = [each.attr("op_role") for each in described]
+        role_of = {number: _role(number) for number in set(numbers)}
+        roles = [role_of[number] for number in numbers]
         inputs = self._found([each.input_arg_names() for each in described])
         return {
             "type": [kind for kind, _ in kinds],
@@ -191,8 +195,9 @@ def _format(described: Any) -> _Format:
         return (0,), "uint8", persistable
 
 
-def _role(described: Any) -> Role:
-    number = described.attr("op_role") or 0
+def _role(number: int | None) -> Role:
+    """What the bits of an operator's role say; none is forward."""
+    number = number or 0
     if number & (_OPTIMIZE | _SCHEDULE):
         return "optimizer"
     return "backward" if number & _BACKWARD else "forward"

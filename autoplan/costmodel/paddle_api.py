@@ -10,9 +10,9 @@ from autoplan.cluster import Cluster
 from autoplan.costmodel.collectives import communicators
 from autoplan.costmodel.costs import Given
 from autoplan.costmodel.estimate import CostEstimate, estimate_graphs
-from autoplan.costmodel.graph import OPEN, OpGraph
+from autoplan.costmodel.graph import OpGraph
 from autoplan.costmodel.paddle_program import read_program
-from autoplan.costmodel.shapes import resolved
+from autoplan.costmodel.shapes import is_settled, resolved
 from autoplan.errors import require
 
 
@@ -92,5 +92,4 @@ def _graph(program: Any, default_trips: int | None) -> OpGraph:
         return program
     graph = read_program(program, default_trips=default_trips, costs_only=True)
     # Open dimensions follow from slots and attributes, which the quick reading leaves out.
-    settled = not any(OPEN in tensor.shape for tensor in graph.tensors)
-    return graph if settled else read_program(program, default_trips=default_trips)
+    return graph if is_settled(graph) else read_program(program, default_trips=default_trips)

@@ -33,8 +33,7 @@ def resolved(graph: OpGraph, batch_size: int) -> OpGraph:
         InputError: a dimension follows from nothing in the graph; the message names the operator.
     """
     require(batch_size >= 1, "batch_size", batch_size, "at least 1 sample")
-    settled = not any(OPEN in tensor.shape for tensor in graph.tensors)
-    if settled and not any(op.type in _HIDDEN for op in graph.walk()):
+    if is_settled(graph) and not any(op.type in _HIDDEN for op in graph.walk()):
         return graph
     known: list[Shape | None] = [
         None if OPEN in tensor.shape else tensor.shape for tensor in graph.tensors
@@ -49,6 +48,11 @@ def resolved(graph: OpGraph, batch_size: int) -> OpGraph:
         for tensor, shape in zip(graph.tensors, known, strict=True)
     )
     return dataclasses.replace(graph, tensors=tensors)
+
+
+def is_settled(graph: OpGraph) -> bool:
+    """Whether every dimension of every tensor is known."""
+    return not any(OPEN in shape for shape in {tensor.shape for tensor in graph.tensors})
 
 
 def has_open_batch(graph: OpGraph) -> bool:

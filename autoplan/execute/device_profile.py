@@ -27,8 +27,6 @@ from autoplan.gradsync.costs import kept
 _ACCUMULATED = 3
 """Backward passes whose gradients are added up before they are looked at."""
 _SMALLEST = 1024
-_MESSAGES = 5
-"""Messages of each size per round: they are short."""
 _STEPS = 12
 """Sizes of groups that are measured, evenly on a logarithmic scale."""
 
@@ -113,7 +111,7 @@ def profile_device(
     tell(f"top-k: {1e9 * top.seconds[-1] / top.elements[-1]:.2f} ns per element")
     copy, fit = _copies(gradients, repeats)
     tell(f"fused copy: {1e6 * copy.s_per_group:.1f} us, {1e9 * copy.s_per_element:.3f} ns/element")
-    handling, message_fit = profile_messages(_MESSAGES * repeats)
+    handling, message_fit = profile_messages(repeats, lambda: whole_step(model, model.batch(1)))
     tell(f"message: {1e6 * handling.s_per_message:.0f} us, {1e9 * handling.s_per_byte:.3f} ns/byte")
     update_s = _update_s(require_paddle(), optimizer, parameters, repeats)
     tell(f"update ({optimizer}): {1e9 * update_s / elements:.3f} ns per element")

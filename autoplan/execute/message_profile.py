@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,9 @@ SIZES = tuple(4**i for i in range(5, 12))
 _WARM_UP = 3
 
 
-def profile_messages(repeats: int, sizes: Sequence[int] = SIZES) -> tuple[MessageHandling, Fit]:
+def profile_messages(
+    repeats: int, before_each: Callable[[], None], sizes: Sequence[int] = SIZES
+) -> tuple[MessageHandling, Fit]:
     """Sends tensors from one end of a connection to the other, both in this process.
 
     Counts the CPU seconds of all threads from a tensor to the tensor that arrives, half of them
@@ -30,6 +32,7 @@ def profile_messages(repeats: int, sizes: Sequence[int] = SIZES) -> tuple[Messag
 
     Args:
         repeats: of each size; the median counts.
+        before_each: work that leaves caches as cold as a stage's compute does.
         sizes: bytes, rising, at least two.
     """
     seconds = []
@@ -39,7 +42,7 @@ def profile_messages(repeats: int, sizes: Sequence[int] = SIZES) -> tuple[Messag
         try:
             for end in ends:
                 end.introduce(tuple(each.address for each in ends))
-            seconds = [_handling_s(ends, size, repeats) for size in sizes]
+            seconds = [_handling_s(ends, size, repeats, before_each) for size in sizes]
         finally:
             for end in ends:
                 end.close()
@@ -49,13 +52,16 @@ def profile_messages(repeats: int, sizes: Sequence[int] = SIZES) -> tuple[Messag
     return MessageHandling(s_per_message=message_s, s_per_byte=byte_s), fit
 
 
-def _handling_s(ends: Sequence[PostOffice], size: int, repeats: int) -> float:
+def _handling_s(
+    ends: Sequence[PostOffice], size: int, repeats: int, before_each: Callable[[], None]
+) -> float:
     """CPU seconds of one end for one message."""
     sender, receiver = ends
     tensors = HostTensors(current_device())
     tensor = require_paddle().zeros([max(1, size // 4)])
     found = []
     for _ in range(_WARM_UP + repeats):
+        before_each()
         began_s = time.process_time()
         sender.send(1, "forward", Message(arrays=(tensors.pack(tensor),), needs_gradient=(True,)))
         tensors.unpack(receiver.receive(0, "forward").arrays[0])
