@@ -58,8 +58,9 @@ class BatchScorer:
     def supported(self) -> bool:
         """Whether exchanges cost the cheapest of straight lines, and messages no compute."""
         cluster = self.predictor.cluster
-        costs = cluster.device.fused_copy, cluster.device.message_handling
-        return not cluster.measured and costs == (None, None)
+        device = cluster.device
+        costs = (device.fused_copy, device.message_handling, device.exchange_handling)
+        return not cluster.measured and not any(costs)
 
     def score(
         self, bounds_KB: Ints, shape: BatchShape, *, buffers: bool = True

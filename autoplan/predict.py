@@ -209,9 +209,9 @@ class Predictor:
     ) -> StagePrediction:
         stage = plan.stages[s]
         forward, backward = run.compute_s[s]
-        compute = plan.microbatches * (forward + backward)
         exchange = run.exchanges[s]
-        exposed = max(0.0, exchange.finish_s - backward - exchange.sparsify_s)
+        compute = plan.microbatches * (forward + backward) + exchange.handling_s
+        exposed = max(0.0, exchange.finish_s - backward - exchange.taken_s)
         return StagePrediction(
             layers=stage.layers,
             replicas=stage.replicas,
@@ -275,7 +275,7 @@ def _load_s(plan: Plan, run: _Run, s: int) -> float:
     before = run.send_s[s - 1] if s > 0 else 0.0
     after = run.send_s[s] if s < len(run.send_s) else 0.0
     exchange = run.exchanges[s]
-    exchanged = exchange.sparsify_s + sum(end - start for start, end, _ in exchange.spans)
+    exchanged = exchange.taken_s + sum(end - start for start, end, _ in exchange.spans)
     # Activations go forward and gradients of their size come back over both cuts.
     steady = plan.microbatches * (forward + backward + 2 * (before + after))
     return steady + exchanged + run.update_s[s]
@@ -284,9 +284,9 @@ def _load_s(plan: Plan, run: _Run, s: int) -> float:
 def _last_backward_s(
     compute_s: tuple[tuple[float, float], ...], exchanges: tuple[Exchanges, ...]
 ) -> list[float]:
-    """Seconds of each stage's last backward: sparsification delays the gradient it passes on."""
+    """Seconds of each stage's last backward: exchanges delay the gradient it passes on."""
     pairs = zip(compute_s, exchanges, strict=True)
-    return [backward + exchange.sparsify_s for (_, backward), exchange in pairs]
+    return [backward + exchange.taken_s for (_, backward), exchange in pairs]
 
 
 def predict(workload: Workload, cluster: Cluster, job: Job, plan: Plan) -> Prediction:

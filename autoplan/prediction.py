@@ -69,7 +69,7 @@ class StagePrediction:
     send_forward_s: float
     """Activations of one microbatch to the next stage; 0 on the last."""
     compute_s: float
-    """All forwards and backwards of the step."""
+    """All forwards and backwards of the step, with what exchanges beside them take."""
     sparsification_s: float
     """Selecting the elements that sparse groups send, once per step."""
     exposed_communication_s: float

@@ -13,12 +13,14 @@ from autoplan.cluster.collectives import GroupShape, collective_cost
 from autoplan.errors import InputError, words
 from autoplan.gradsync import GroupCost, GroupingProblem, GroupLimits, Policy, group_problem
 from autoplan.gradsync.costs import (
+    INDEX_BYTES,
     Affine,
     AllReduce,
     ElementCost,
     SparseAllGather,
     Sum,
     Table,
+    kept,
 )
 from autoplan.job import Job
 from autoplan.plan import GradientGroup, Stage
@@ -45,11 +47,18 @@ class Exchanges:
     spans: tuple[tuple[float, float, int], ...]
     """(start, end, index of the group) of each exchange."""
     compute_s: float
-    """End of backward, sparsification included."""
+    """End of backward, with what exchanges took from it."""
     sparsify_s: float
     """Seconds of compute that went into sparsification."""
+    handling_s: float
+    """Seconds of compute that exchanges took from the backward that went on beside them."""
     finish_s: float
     """End of the last exchange, or of compute if later."""
+
+    @property
+    def taken_s(self) -> float:
+        """Seconds that the exchanges of a last backward make it longer."""
+        return self.sparsify_s + self.handling_s
 
     def later(self, seconds: float) -> Exchanges:
         """The same with as many seconds before the first layer's backward."""
@@ -59,6 +68,7 @@ class Exchanges:
             spans=tuple((start + seconds, end + seconds, i) for start, end, i in self.spans),
             compute_s=self.compute_s + seconds,
             sparsify_s=self.sparsify_s,
+            handling_s=self.handling_s,
             finish_s=self.finish_s + seconds,
         )
 
@@ -146,6 +156,18 @@ class StageCosts:
         handling = self.cluster.device.message_handling
         return 0.0 if handling is None else handling.at(float(self.cut_bytes_C[cut]) * samples)
 
+    def exchange_handling_s(self, elements: float, density: float) -> float:
+        """What the exchange of a group takes from a backward that goes on meanwhile."""
+        handling, copy = self.cluster.device.exchange_handling, self.cluster.device.fused_copy
+        if handling is None:
+            return 0.0
+        width = self.job.gradient_bytes_per_element
+        copied_s = 0.0 if copy is None else copy.s_per_group + copy.s_per_element * elements
+        if density == 1:
+            return copied_s + handling.at(elements * width)
+        sent = float(kept(np.array(elements), density))
+        return copied_s + handling.at(sent * width) + handling.at(sent * INDEX_BYTES)
+
     def _compute_s(
         self, layers: tuple[int, int], samples: float, recompute: bool
     ) -> tuple[float, float]:
@@ -160,7 +182,7 @@ class StageCosts:
         first, end = stage.layers
         seconds = self.layer_seconds(samples)
         compute = float(seconds.forward_s_L[first:end].sum()) if stage.recompute else 0.0
-        link = sparsified = 0.0
+        link = sparsified = handled = 0.0
         spans = []
         for i, group in enumerate(stage.groups):
             low, high = group.layers
@@ -175,9 +197,17 @@ class StageCosts:
                 start = max(link, compute)
                 link = start + cost.communicate(elements)
                 spans.append((start, link, i))
+                if i + 1 < len(stage.groups):
+                    work = self.exchange_handling_s(elements, group.density)
+                    compute += work
+                    handled += work
         finish = max(compute, link)
         return Exchanges(
-            spans=tuple(spans), compute_s=compute, sparsify_s=sparsified, finish_s=finish
+            spans=tuple(spans),
+            compute_s=compute,
+            sparsify_s=sparsified,
+            handling_s=handled,
+            finish_s=finish,
         )
 
     def grouping_problem(

@@ -24,6 +24,7 @@ def problem(**link_fields):
         top_k=TopK(elements=(1.0, 10.0), seconds=(1.0, 2.0), scatter_add_s_per_element=0.5),
         fused_copy=FusedCopy(s_per_group=0.25, s_per_element=0.125),
         message_handling=MessageHandling(s_per_message=0.25, s_per_byte=0.5),
+        exchange_handling=MessageHandling(s_per_message=0.5, s_per_byte=0.25),
         updates=(Update(optimizer="sgd", s_per_element=0.01),),
     )
     job = Job(global_batch=4, optimizer="sgd")

@@ -27,21 +27,21 @@ from autoplan.errors import InputError
 from autoplan.predict import Predictor
 
 randoms = st.randoms(use_true_random=False)
+HANDLING = ("message_handling", "exchange_handling")
 
 
-def handling_messages(where, message_s, byte_s):
-    """The cluster with devices that handle messages themselves."""
-    handling = MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
-    return dataclasses.replace(
-        where, device=dataclasses.replace(where.device, message_handling=handling)
-    )
+def handling(where, message_s, byte_s, *names):
+    """The cluster with devices that handle messages, exchanges, or both themselves."""
+    cost = MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
+    device = dataclasses.replace(where.device, **dict.fromkeys(names, cost))
+    return dataclasses.replace(where, device=device)
 
 
 def problem(rng):
     """A random predictor and a plan for it."""
     model, where, job = random_workload(rng), random_cluster(rng), random_job(rng)
-    if rng.random() < 0.3:
-        where = handling_messages(where, rng.uniform(0, 2), rng.uniform(0, 0.1))
+    names = [name for name in HANDLING if rng.random() < 0.3]
+    where = handling(where, rng.uniform(0, 2), rng.uniform(0, 0.1), *names)
     plan = random_plan(rng, len(model.layers), where.num_devices, job.global_batch)
     return Predictor(model, where, job), plan
 
@@ -408,7 +408,7 @@ def test_divisors():
 def test_messages_take_their_ends_own_time():
     job = Job(global_batch=2)
     bare = predict(TWO, cluster(2), job, TWO_STAGES)
-    handled = predict(TWO, handling_messages(cluster(2), 0.5, 0.025), job, TWO_STAGES)
+    handled = predict(TWO, handling(cluster(2), 0.5, 0.025, "message_handling"), job, TWO_STAGES)
     for before, after in zip(bare.stages, handled.stages, strict=True):
         # One message of 10 bytes in or out, forward and backward.
         assert after.forward_s == before.forward_s + 0.75
@@ -416,8 +416,27 @@ def test_messages_take_their_ends_own_time():
     # A forward, two messages on the slow link, forward, backward, a message, and a backward.
     assert handled.step_s == bare.step_s + 4 * 0.75
     alone = Plan(stages=(stage(0, 2),), microbatches=2)
-    where = handling_messages(cluster(2), 0.5, 0.025)
+    where = handling(cluster(2), 0.5, 0.025, "message_handling")
     assert predict(TWO, where, job, alone).step_s == predict(TWO, cluster(2), job, alone).step_s
+
+
+def test_an_exchange_takes_its_own_time_from_the_backward_beside_it():
+    job = Job(global_batch=2)
+    groups = [(1, 2), (0, 1)]
+    plan = Plan(stages=(stage(0, 2, groups, replicas=2),), microbatches=1)
+    where = handling(cluster(2), 0.5, 0.025, "exchange_handling")
+    predictor = Predictor(TWO, where, job)
+    (bare,), (found,) = (
+        each.timeline(plan)[1] for each in (Predictor(TWO, cluster(2), job), predictor)
+    )
+    # The first group's 20 gradients of 4 bytes; beside the last group nothing is computed.
+    assert found.handling_s == found.taken_s == 0.5 + 80 * 0.025
+    assert found.compute_s == bare.compute_s + 2.5
+    assert found.spans[0] == bare.spans[0]
+    (timed,) = predictor.predict(plan).stages
+    assert timed.sparsification_s == 0
+    one = Plan(stages=(stage(0, 2, replicas=2),), microbatches=1)
+    assert predictor.score(one).step_s == Predictor(TWO, cluster(2), job).score(one).step_s
 
 
 def test_gap_is_infinite_where_the_bound_is_zero_and_json_leaves_it_out():

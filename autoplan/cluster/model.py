@@ -92,6 +92,11 @@ class MessageHandling:
         """Seconds for one message; nothing for no bytes."""
         return self.s_per_message + self.s_per_byte * size_bytes if size_bytes > 0 else 0.0
 
+    def slowed(self, factor: float) -> MessageHandling:
+        """The same, taking `factor` times as long."""
+        message_s, byte_s = self.s_per_message * factor, self.s_per_byte * factor
+        return MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
@@ -131,6 +136,8 @@ class Device:
     """Cost of fused buffers, where it was measured."""
     message_handling: MessageHandling | None = None
     """What transfers take from the device's own time, where it was measured."""
+    exchange_handling: MessageHandling | None = None
+    """The same of a collective, by the bytes that a device gives to it."""
     updates: tuple[Update, ...] = ()
     """Costs of optimizers that were measured; others follow from the memory's bandwidth."""
     source: str | None = None
@@ -153,7 +160,8 @@ class Device:
         def slower(rate: float | None) -> float | None:
             return None if rate is None else rate / factor
 
-        top_k, copy, handling = self.top_k, self.fused_copy, self.message_handling
+        top_k, copy = self.top_k, self.fused_copy
+        messages, collectives = self.message_handling, self.exchange_handling
         if top_k is not None:
             seconds = tuple(s * factor for s in top_k.seconds)
             rate = top_k.scatter_add_s_per_element * factor
@@ -161,16 +169,14 @@ class Device:
         if copy is not None:
             group_s, element_s = copy.s_per_group * factor, copy.s_per_element * factor
             copy = FusedCopy(s_per_group=group_s, s_per_element=element_s)
-        if handling is not None:
-            message_s, byte_s = handling.s_per_message * factor, handling.s_per_byte * factor
-            handling = MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
         return replace(
             self,
             peak_flop_per_s=slower(self.peak_flop_per_s),
             memory_bandwidth_bytes_per_s=slower(self.memory_bandwidth_bytes_per_s),
             top_k=top_k,
             fused_copy=copy,
-            message_handling=handling,
+            message_handling=None if messages is None else messages.slowed(factor),
+            exchange_handling=None if collectives is None else collectives.slowed(factor),
             updates=tuple(
                 Update(optimizer=u.optimizer, s_per_element=u.s_per_element * factor)
                 for u in self.updates

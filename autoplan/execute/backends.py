@@ -254,6 +254,7 @@ def planned_groups(run: PlannedRun, stage: int, counts_L: list[int]) -> tuple[Pl
                 density=group.density,
                 layers=end - first,
                 sparsify_s=cost.sparsify_s,
+                handling_s=cost.handling_s,
                 exchange_s=cost.exchange_s,
             )
         )

@@ -16,6 +16,7 @@ from autoplan.errors import InputError, require, words
 from autoplan.execute.fits import Fit, fit_line
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.layer_steps import whole_step
+from autoplan.execute.links import profile_exchange_handling
 from autoplan.execute.message_profile import profile_messages
 from autoplan.execute.model_source import TrainableModel, load_model, require_paddle
 from autoplan.execute.paddle_device import current_device, set_threads
@@ -41,6 +42,8 @@ class DeviceProfile:
     copy_fit: Fit
     message_handling: MessageHandling
     message_fit: Fit
+    exchange_handling: MessageHandling
+    exchange_fit: Fit
     elements: int
     """Gradient elements of the model."""
     source: str
@@ -57,9 +60,8 @@ class DeviceProfile:
             f"copies of a group {1e6 * copy.s_per_group:.3g} us + "
             f"{1e9 * copy.s_per_element:.3g} ns per element (residuals: median "
             f"{100 * fit.median_residual:.0f} %, largest {100 * fit.largest_residual:.0f} %); "
-            f"either end of a message {1e6 * self.message_handling.s_per_message:.3g} us + "
-            f"{1e9 * self.message_handling.s_per_byte:.3g} ns per byte (largest residual "
-            f"{100 * self.message_fit.largest_residual:.0f} %)"
+            f"either end of a message {_handling(self.message_handling, self.message_fit)}; "
+            f"an all-reduce beside compute {_handling(self.exchange_handling, self.exchange_fit)}"
         )
 
     def on(self, device: Device) -> Device:
@@ -71,7 +73,16 @@ class DeviceProfile:
             top_k=self.top_k,
             fused_copy=self.fused_copy,
             message_handling=self.message_handling,
+            exchange_handling=self.exchange_handling,
         )
+
+
+def _handling(handling: MessageHandling, fit: Fit) -> str:
+    return (
+        f"{1e6 * handling.s_per_message:.3g} us + {1e9 * handling.s_per_byte:.3g} ns per byte "
+        f"(residuals: median {100 * fit.median_residual:.0f} %, largest "
+        f"{100 * fit.largest_residual:.0f} %)"
+    )
 
 
 def profile_device(
@@ -99,6 +110,7 @@ def profile_device(
 
     Raises:
         InputError: the model is not usable, has no gradients, or Paddle's device is a GPU.
+        RunFailedError: two ranks could not exchange anything.
     """
     require(repeats >= 3, "repeats", repeats, "at least 3")
     require(0 < density <= 1, "density", density, "above 0, at most 1")
@@ -111,8 +123,10 @@ def profile_device(
     tell(f"top-k: {1e9 * top.seconds[-1] / top.elements[-1]:.2f} ns per element")
     copy, fit = _copies(gradients, repeats)
     tell(f"fused copy: {1e6 * copy.s_per_group:.1f} us, {1e9 * copy.s_per_element:.3f} ns/element")
-    handling, message_fit = profile_messages(repeats, lambda: whole_step(model, model.batch(1)))
-    tell(f"message: {1e6 * handling.s_per_message:.0f} us, {1e9 * handling.s_per_byte:.3f} ns/byte")
+    messages, message_fit = profile_messages(repeats, lambda: whole_step(model, model.batch(1)))
+    tell(f"message: {_handling(messages, message_fit)}")
+    exchanges, exchange_fit = profile_exchange_handling()
+    tell(f"all-reduce: {_handling(exchanges, exchange_fit)}")
     update_s = _update_s(require_paddle(), optimizer, parameters, repeats)
     tell(f"update ({optimizer}): {1e9 * update_s / elements:.3f} ns per element")
     return DeviceProfile(
@@ -120,8 +134,10 @@ def profile_device(
         top_k=top,
         fused_copy=copy,
         copy_fit=fit,
-        message_handling=handling,
+        message_handling=messages,
         message_fit=message_fit,
+        exchange_handling=exchanges,
+        exchange_fit=exchange_fit,
         elements=elements,
         source=model.source,
     )

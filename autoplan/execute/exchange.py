@@ -118,6 +118,8 @@ class ThreadedExchange:
         group, clock = self._groups[number], self._clock
         sparse = self._selected(number) if group.density < 1 else None
         self._work.put(_Ready(number, clock.wall_s(), clock.virtual_s(), sparse))
+        if self._emulated_compute:
+            clock.spend(group.handling_s)
 
     def _selected(self, number: int) -> tuple[Floats, Indices]:
         """The elements that a sparse group sends; the rest stays behind as its residual."""

@@ -37,6 +37,7 @@ class PlannedGroup:
     layers: int
     """Layers whose parameters these are; the buffer of a group of one is shared with others."""
     sparsify_s: float
+    handling_s: float
     exchange_s: float
 
 

@@ -12,6 +12,9 @@ from autoplan.documents import STRICT
 from autoplan.execute.collectives import Collective
 from autoplan.execute.transport import Message, PostOffice
 
+_OTHER_BYTES = 1 << 24
+"""More than a core's own caches hold."""
+
 ProbedOperation = Literal["transfer", "all_reduce", "all_gather"]
 
 
@@ -27,6 +30,8 @@ class ProbeOrder:
     size_bytes: int
     """Of a transfer; of the buffer that is reduced, or gathered in all."""
     repeats: int
+    cold: bool = False
+    """Whether caches are left as cold as a stage's compute leaves them, and nobody meets before."""
 
 
 class LinkProbe(Protocol):
@@ -45,8 +50,11 @@ class LinkProbe(Protocol):
         """Gathers so many bytes in all."""
 
 
-def timed(probe: LinkProbe, order: ProbeOrder) -> list[float]:
-    """Wall seconds of each repeat on this rank, of one way of a transfer; the first is left out."""
+def timed(probe: LinkProbe, order: ProbeOrder) -> tuple[list[float], list[float]]:
+    """Wall and CPU seconds of each repeat on this rank, of one way of a transfer.
+
+    The first repeat is left out.
+    """
     calls = {
         "transfer": probe.round_trip,
         "all_reduce": probe.all_reduce,
@@ -54,13 +62,18 @@ def timed(probe: LinkProbe, order: ProbeOrder) -> list[float]:
     }
     call = calls[order.operation]
     ways = 2 if order.operation == "transfer" else 1
-    found = []
+    others = np.ones(_OTHER_BYTES if order.cold else 0, np.uint8)
+    wall_s, cpu_s = [], []
     for _ in range(order.repeats + 1):
-        probe.meet(order.ranks)
-        started_s = time.perf_counter()
+        if order.cold:
+            others += 1
+        else:
+            probe.meet(order.ranks)
+        started_s = time.perf_counter(), time.process_time()
         call(order.ranks, order.size_bytes)
-        found.append((time.perf_counter() - started_s) / ways)
-    return found[1:]
+        wall_s.append((time.perf_counter() - started_s[0]) / ways)
+        cpu_s.append((time.process_time() - started_s[1]) / ways)
+    return wall_s[1:], cpu_s[1:]
 
 
 class HostProbe:

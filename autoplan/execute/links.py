@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from autoplan.cluster import Cluster, Link
-from autoplan.cluster.model import Collective, MeasuredCollective
+from autoplan.cluster.model import Collective, MeasuredCollective, MessageHandling
 from autoplan.errors import InputError, require, words
 from autoplan.execute.fits import Fit, fit_line
 from autoplan.execute.launch import Launch
@@ -132,6 +132,32 @@ def profile_links(
             tell(lines[-1].line)
         told = launch.environment
     return LinkProfile(lines=tuple(lines), device=told["device"], collectives=told["collectives"])
+
+
+def profile_exchange_handling(
+    sizes: Sequence[int] = SIZES, repeats: int = 15
+) -> tuple[MessageHandling, Fit]:
+    """What an all-reduce takes from the core of a rank that computes meanwhile.
+
+    CPU seconds of all threads of a rank, of two on this machine, with caches as cold as between
+    pieces of compute. The median counts.
+
+    Raises:
+        RunFailedError: a rank failed.
+    """
+    group, starter = (0, 1), LocalStarter()
+    seconds = []
+    with Launch(_job(len(group), (group,), "cpu", starter), len(group), starter) as launch:
+        launch.prepare(_START_S)
+        for size in sizes:
+            order = ProbeOrder(
+                operation="all_reduce", ranks=group, size_bytes=size, repeats=repeats, cold=True
+            )
+            seconds.append(float(np.median(launch.probe_cpu(order, _PROBE_S))))
+    columns = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
+    fit = fit_line(columns, np.array(seconds))
+    message_s, byte_s = (max(0.0, each) for each in fit.coefficients)
+    return MessageHandling(s_per_message=message_s, s_per_byte=byte_s), fit
 
 
 def _job(

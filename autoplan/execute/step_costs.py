@@ -18,6 +18,8 @@ class GroupCosts:
 
     sparsify_s: float
     """Top-k, in line with backward; 0 for dense groups."""
+    handling_s: float
+    """What its exchange takes from the backward that goes on meanwhile; 0 for the last group."""
     exchange_s: float
     """On the link."""
     layer_elements: tuple[int, ...]
@@ -102,17 +104,20 @@ def _groups(predictor: Predictor, plan: Plan, s: int) -> tuple[GroupCosts, ...]:
     replicas = tuple(each.replicas for each in plan.stages)
     shape = place(predictor.cluster, replicas, plan.rank_order).groups[s]
     found = []
-    for group in stage.groups:
+    for i, group in enumerate(stage.groups):
         counts_L = predictor.costs.elements_L[slice(*group.layers)]
         elements = float(counts_L.sum())
-        sparsify_s = exchange_s = 0.0
+        sparsify_s = handling_s = exchange_s = 0.0
         if stage.replicas > 1 and elements > 0:
             cost = predictor.costs.group_cost(shape, group.density)
             sparsify_s = cost.sparsify(elements) if cost.sparsify is not None else 0.0
+            if i + 1 < len(stage.groups):
+                handling_s = predictor.costs.exchange_handling_s(elements, group.density)
             exchange_s = cost.communicate(elements)
         found.append(
             GroupCosts(
                 sparsify_s=sparsify_s,
+                handling_s=handling_s,
                 exchange_s=exchange_s,
                 layer_elements=tuple(int(n) for n in counts_L.tolist()),
             )

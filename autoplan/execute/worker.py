@@ -93,7 +93,8 @@ class Worker:
 
     def probe(self, order: ProbeOrder) -> dict[str, Any]:
         """Times a transfer or a collective."""
-        return {"seconds": timed(self._backend.probe(), order)}
+        wall_s, cpu_s = timed(self._backend.probe(), order)
+        return {"seconds": wall_s, "cpu_s": cpu_s}
 
 
 def _place(run: PlannedRun, rank: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ def full_cluster():
         top_k=TopK(elements=(1.0, 2.5), seconds=(1e-7, 2e-3)),
         fused_copy=FusedCopy(s_per_group=1e-5, s_per_element=2.5e-10),
         message_handling=MessageHandling(s_per_message=2e-4, s_per_byte=1e-10),
+        exchange_handling=MessageHandling(s_per_message=5e-4, s_per_byte=1e-9),
         updates=(
             Update(optimizer="sgd", s_per_element=1e-9),
             Update(optimizer="adam", s_per_element=2e-9),

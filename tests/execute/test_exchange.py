@@ -17,7 +17,12 @@ TOTAL = sum(SIZES)
 
 def group(first, end, density=1.0, exchange_s=0.0):
     return PlannedGroup(
-        layers=1, parameters=(first, end), density=density, sparsify_s=0.0, exchange_s=exchange_s
+        layers=1,
+        parameters=(first, end),
+        density=density,
+        sparsify_s=0.0,
+        handling_s=0.0,
+        exchange_s=exchange_s,
     )
 
 
