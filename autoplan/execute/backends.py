@@ -22,6 +22,7 @@ from autoplan.execute.nccl import (
 from autoplan.execute.paddle_device import cpu_name, current_device, set_threads
 from autoplan.execute.paddle_work import PaddleWork
 from autoplan.execute.peers import peers_of
+from autoplan.execute.priorities import starting_first
 from autoplan.execute.rank_model import RankModel
 from autoplan.execute.stage_runner import Neighbours, SocketNeighbours
 from autoplan.execute.stage_work import EmulatedWork, StageWork
@@ -145,7 +146,8 @@ class EmulatedBackend:
         if not self._job.framework_groups:
             return {g: RingCollective(self._post, g) for g in groups if self._rank in g}
         environment = group_environment(self._rank, endpoints, "gloo")
-        return gloo_collectives(groups, self._post, environment)
+        with starting_first():
+            return gloo_collectives(groups, self._post, environment)
 
 
 class HostBackend(EmulatedBackend):

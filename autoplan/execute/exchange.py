@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autoplan.execute.clocks import StepClock
 from autoplan.execute.collectives import Collective
 from autoplan.execute.gradient_groups import Gradients, GroupOrder, PlannedGroup
-from autoplan.execute.priorities import go_first
+from autoplan.execute.priorities import communicate_first
 from autoplan.execute.top_k import top_k
 from autoplan.gradsync.costs import kept
 
@@ -141,7 +141,7 @@ class ThreadedExchange:
 
     def _run(self) -> None:
         """The thread: one exchange after the other; a failure is told to whoever waits."""
-        go_first()
+        communicate_first()
         while (ready := self._work.get()) is not None:
             try:
                 self._exchange(ready)

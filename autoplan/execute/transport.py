@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.execute.clocks import sleep_until
-from autoplan.execute.priorities import go_first
+from autoplan.execute.priorities import communicate_first
 from autoplan.execute.sockets import (
     Bytes,
     accept,
@@ -171,7 +171,7 @@ def _send(stream: socket.socket, parcel: _Parcel | None) -> bool:
 
 def _start(target: Any, name: str, *arguments: Any) -> None:
     def run() -> None:
-        go_first()
+        communicate_first()
         target(*arguments)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -30,7 +30,7 @@ from autoplan.execute.gradient_groups import Exchange, NoExchange
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.link_probe import ProbeOrder, timed
 from autoplan.execute.model_source import complaint
-from autoplan.execute.priorities import go_first, starting_first
+from autoplan.execute.priorities import claim_core, go_first
 from autoplan.execute.sockets import connect, receive_frame, send_frame
 from autoplan.execute.stage_runner import StageRunner
 from autoplan.execute.stage_work import StageWork
@@ -144,14 +144,17 @@ def _obey(rank: int, control: _Control, token: str) -> None:
     """Does what the launch orders, until it says stop."""
     job = build(WorkerJob, control.order(), "job")
     if job.cores:
-        os.sched_setaffinity(0, {job.cores[rank]})
-    with _threads_first(computes=job.modes.needs_framework):
-        post = PostOffice(rank, control.folder, token, control.host)
-        endpoint = f"{control.host or '127.0.0.1'}:{_free_port()}"
-        control.answer("listening", address=post.address, endpoint=endpoint)
-        others = control.order()
-        post.introduce(tuple(others["addresses"]))
-        backend = open_backend(job, rank, post, tuple(others["endpoints"]))
+        claim_core(job.cores[rank])
+    if not job.modes.needs_framework:
+        # A rank that emulates all of its work sleeps nearly all the time.
+        sys.setswitchinterval(_SWITCH_S)
+        go_first()
+    post = PostOffice(rank, control.folder, token, control.host)
+    endpoint = f"{control.host or '127.0.0.1'}:{_free_port()}"
+    control.answer("listening", address=post.address, endpoint=endpoint)
+    others = control.order()
+    post.introduce(tuple(others["addresses"]))
+    backend = open_backend(job, rank, post, tuple(others["endpoints"]))
     control.answer("ready", environment=backend.environment, refusals=backend.refusals)
     worker = Worker(rank, backend, job)
     while True:
@@ -186,15 +189,6 @@ def _prepare_process() -> None:
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         libc.prctl(_PR_SET_TIMERSLACK, 1)
-
-
-def _threads_first(*, computes: bool) -> contextlib.AbstractContextManager[None]:
-    """For threads that communicate; a rank that emulates all of its work goes first as a whole."""
-    if computes:
-        return starting_first()
-    sys.setswitchinterval(_SWITCH_S)
-    go_first()
-    return contextlib.nullcontext()
 
 
 def main(arguments: list[str]) -> int:
