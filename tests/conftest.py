@@ -75,6 +75,16 @@ def experiment_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def unproven_path(experiment_path: Path) -> Path:
+    """The same in a space where no plan reaches the bound: trials or time end the search."""
+    from search_invariants import CAPPED
+
+    text = experiment_path.read_text().replace('space = "default"', CAPPED)
+    experiment_path.write_text(text)
+    return experiment_path
+
+
+@pytest.fixture
 def experiment(experiment_path: Path):
     """That experiment, loaded."""
     from autoplan.search.experiment import load_experiment

@@ -13,7 +13,7 @@ import numpy as np
 from autoplan.cluster import Device
 from autoplan.cluster.model import FusedCopy, MessageHandling, TopK, Update
 from autoplan.errors import InputError, require, words
-from autoplan.execute.fits import Fit, fit_line
+from autoplan.execute.fits import Fit, fit_affine
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.layer_steps import whole_step
 from autoplan.execute.links import profile_exchange_handling
@@ -216,8 +216,7 @@ def _copies(gradients: HostGradients, repeats: int) -> tuple[FusedCopy, Fit]:
     groups = sorted({(a, min(b, len(gradients.sizes))) for a, b in groups})
     seconds_G = np.array([_copy_s(gradients, group, repeats) for group in groups])
     elements_G = np.array([float(sum(gradients.sizes[slice(*group)])) for group in groups])
-    columns = np.stack([np.ones(len(groups)), elements_G], axis=1)
-    fit = fit_line(columns, seconds_G)
+    fit = fit_affine(elements_G.tolist(), seconds_G.tolist())
     return FusedCopy(s_per_group=fit.coefficients[0], s_per_element=fit.coefficients[1]), fit
 
 

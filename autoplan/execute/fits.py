@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,12 @@ def fit_line(columns_PK: Floats, values_P: Floats) -> Fit:
         coefficients=tuple(found_K.tolist()),
         residuals=tuple(float(r) for r in residuals_P),
     )
+
+
+def fit_affine(sizes_P: Sequence[float], values_P: Sequence[float]) -> Fit:
+    """Coefficients of a constant and of the size; like `fit_line`."""
+    columns = np.stack([np.ones(len(sizes_P)), np.array(sizes_P, dtype=float)], axis=1)
+    return fit_line(columns, np.array(values_P, dtype=float))
 
 
 def _not_negative(columns_PK: Floats, values_P: Floats) -> Floats:

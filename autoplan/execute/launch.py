@@ -149,17 +149,19 @@ class Launch:
 
     def probe(self, order: ProbeOrder, limit_s: float) -> list[float]:
         """Has ranks time an operation; per repeat, the seconds of the slowest; like `step`."""
-        self._tell(order.ranks, {"do": "probe", "order": plain(order)})
-        heard = self._collect(order.ranks, "probed", limit_s)
+        heard = self._probed(order, limit_s)
         if order.operation == "transfer":
             return list(heard[order.ranks[0]]["seconds"])
         return [max(each) for each in zip(*(h["seconds"] for h in heard.values()), strict=True)]
 
     def probe_cpu(self, order: ProbeOrder, limit_s: float) -> list[float]:
         """The CPU seconds of all repeats on all ranks; otherwise like `probe`."""
-        self._tell(order.ranks, {"do": "probe", "order": plain(order)})
-        heard = self._collect(order.ranks, "probed", limit_s)
+        heard = self._probed(order, limit_s)
         return [seconds for each in heard.values() for seconds in each["cpu_s"]]
+
+    def _probed(self, order: ProbeOrder, limit_s: float) -> dict[int, dict[str, Any]]:
+        self._tell(order.ranks, {"do": "probe", "order": plain(order)})
+        return self._collect(order.ranks, "probed", limit_s)
 
     def _tell(self, ranks: Sequence[int], order: dict[str, Any]) -> None:
         for rank in ranks:

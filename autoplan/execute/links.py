@@ -12,9 +12,10 @@ import numpy as np
 from autoplan.cluster import Cluster, Link
 from autoplan.cluster.model import Collective, MeasuredCollective, MessageHandling
 from autoplan.errors import InputError, require, words
-from autoplan.execute.fits import Fit, fit_line
+from autoplan.execute.fits import Fit, fit_affine
 from autoplan.execute.launch import Launch
 from autoplan.execute.link_probe import ProbedOperation, ProbeOrder
+from autoplan.execute.message_profile import handling_of
 from autoplan.execute.real_run import DeviceKind, Modes
 from autoplan.execute.spawn import LocalStarter, Starter
 from autoplan.execute.worker_job import WorkerJob
@@ -154,10 +155,8 @@ def profile_exchange_handling(
                 operation="all_reduce", ranks=group, size_bytes=size, repeats=repeats, cold=True
             )
             seconds.append(float(np.median(launch.probe_cpu(order, _PROBE_S))))
-    columns = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
-    fit = fit_line(columns, np.array(seconds))
-    message_s, byte_s = (max(0.0, each) for each in fit.coefficients)
-    return MessageHandling(s_per_message=message_s, s_per_byte=byte_s), fit
+    fit = fit_affine(sizes, seconds)
+    return handling_of(fit), fit
 
 
 def _job(
@@ -200,8 +199,7 @@ def _measured(
     # What a smaller message took beyond a larger one was noise.
     every = [min(found[size]) for size in sizes]
     shortest = np.minimum.accumulate(every[::-1])[::-1].tolist()
-    columns = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
-    fit = fit_line(columns, np.array(shortest))
+    fit = fit_affine(sizes, shortest)
     if fit.coefficients[1] <= 0:
         got = words(f"{operation}: no more seconds for more bytes")
         raise InputError("sizes", got, "sizes that are further apart")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from autoplan.cluster.model import MessageHandling
-from autoplan.execute.fits import Fit, fit_line
+from autoplan.execute.fits import Fit, fit_affine
 from autoplan.execute.model_source import require_paddle
 from autoplan.execute.paddle_device import current_device
 from autoplan.execute.tensors import HostTensors
@@ -35,7 +35,6 @@ def profile_messages(
         before_each: work that leaves caches as cold as a stage's compute does.
         sizes: bytes, rising, at least two.
     """
-    seconds = []
     with tempfile.TemporaryDirectory(prefix="autoplan-") as folder:
         token = uuid.uuid4().hex
         ends = [PostOffice(rank, Path(folder), token) for rank in range(2)]
@@ -46,10 +45,14 @@ def profile_messages(
         finally:
             for end in ends:
                 end.close()
-    columns = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
-    fit = fit_line(columns, np.array(seconds))
-    message_s, byte_s = (max(0.0, each) for each in fit.coefficients)
-    return MessageHandling(s_per_message=message_s, s_per_byte=byte_s), fit
+    fit = fit_affine(sizes, seconds)
+    return handling_of(fit), fit
+
+
+def handling_of(fit: Fit) -> MessageHandling:
+    """Seconds of a message, from a line over bytes."""
+    message_s, byte_s = fit.coefficients
+    return MessageHandling(s_per_message=message_s, s_per_byte=byte_s)
 
 
 def _handling_s(

@@ -11,7 +11,7 @@ import pytest
 import small_disk
 from processes import wait_until
 from scored_plans import batch
-from search_invariants import CAPPED, acknowledged, check, num_acknowledged
+from search_invariants import acknowledged, check, num_acknowledged
 
 from autoplan.plan import load_plan
 from autoplan.results.recorder import SearchRecorder
@@ -31,13 +31,6 @@ def disk(tmp_path):
     mounted = small_disk.SmallDisk(folder, DISK_BYTES)
     yield mounted
     mounted.close()
-
-
-@pytest.fixture
-def unproven_path(experiment_path):
-    text = experiment_path.read_text().replace('space = "default"', CAPPED)
-    experiment_path.write_text(text)
-    return experiment_path
 
 
 def names(folder):

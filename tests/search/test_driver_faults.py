@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 from processes import ISLAND, alive, descendants, named, searched, searching, wait_until
-from search_invariants import CAPPED, acknowledged, check, num_acknowledged
+from search_invariants import acknowledged, check, num_acknowledged
 
 from autoplan.search.experiment import load_experiment
 
 _LEFTOVERS_S = 20
-
-
-@pytest.fixture
-def unproven_path(experiment_path):
-    text = experiment_path.read_text().replace('space = "default"', CAPPED)
-    experiment_path.write_text(text)
-    return experiment_path
 
 
 def kill_and_resume(path, num_kills, options, seed, longest_s=7.0):

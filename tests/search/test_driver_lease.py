@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from processes import alive, descendants, searched, searching, wait_until
-from search_invariants import CAPPED, check, num_acknowledged, stored_trials
+from search_invariants import check, num_acknowledged, stored_trials
 
 from autoplan.cli.main import main
 from autoplan.errors import StorageError
@@ -24,13 +24,6 @@ LEASES = schema.search_leases
 WATCH_S = lease.LOOKS * lease.LOOK_S
 TRIALS = 200
 """So many that the second command starts before they are done."""
-
-
-@pytest.fixture
-def unproven_path(experiment_path):
-    text = experiment_path.read_text().replace('space = "default"', CAPPED)
-    experiment_path.write_text(text)
-    return experiment_path
 
 
 @pytest.fixture

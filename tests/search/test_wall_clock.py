@@ -9,7 +9,7 @@ import time
 import pytest
 import wall_clock
 from processes import searching, wait_until
-from search_invariants import CAPPED, acknowledged, check, stored_trials
+from search_invariants import acknowledged, check, stored_trials
 
 from autoplan.cli.main import main
 from autoplan.results.database import Database
@@ -18,13 +18,6 @@ from autoplan.search.experiment import load_experiment
 from autoplan.search.study import ROW
 
 DAY_S = 86_400
-
-
-@pytest.fixture
-def unproven_path(experiment_path):
-    text = experiment_path.read_text().replace('space = "default"', CAPPED)
-    experiment_path.write_text(text)
-    return experiment_path
 
 
 @pytest.fixture

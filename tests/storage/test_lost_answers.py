@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from answer_dropper import AnswerDropper
 from processes import searched
 from scored_plans import batch
-from search_invariants import CAPPED, check, num_acknowledged, stored_trials
+from search_invariants import check, num_acknowledged, stored_trials
 
 from autoplan.results.database import Database
 from autoplan.results.queries import leaders
@@ -71,17 +71,15 @@ def test_batches_of_scores_are_there_once(dropper, postgres_url, experiment):
     assert set(hashes) == expected
 
 
-def test_a_search_loses_no_trial_and_doubles_none(dropper, postgres_url, experiment_path):
-    text = experiment_path.read_text().replace('space = "default"', CAPPED)
-    experiment_path.write_text(text)
+def test_a_search_loses_no_trial_and_doubles_none(dropper, postgres_url, unproven_path):
     environment = {"AUTOPLAN_STORAGE": dropper.url}
     for trials in (10, 20):  # begun, then carried on
-        code, out, err = searched(experiment_path, "--trials", trials, environment=environment)
+        code, out, err = searched(unproven_path, "--trials", trials, environment=environment)
         assert code == 0, err
         document = json.loads(out)
         assert document["trials"] == num_acknowledged(postgres_url) == trials
     assert dropper.num_dropped >= 5
-    check(postgres_url, load_experiment(experiment_path))
+    check(postgres_url, load_experiment(unproven_path))
     rows = [trial.user_attrs[ROW] for trial in stored_trials(postgres_url).get_trials()]
     runs = {}
     for row in rows:
