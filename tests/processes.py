@@ -59,6 +59,16 @@ def wait_until(true, seconds, what):
     return found
 
 
+def working_islands(process):
+    """The workers of a search that a test has started, awaited: one that is lost is replaced."""
+
+    def found():
+        assert process.poll() is None, f"the search has ended: {process.communicate()}"
+        return named(process.pid, ISLAND)
+
+    return wait_until(found, 60, f"workers of {descendants(process.pid)}")
+
+
 @contextlib.contextmanager
 def searching(experiment_path, *options, environment=None):
     """`autoplan search` in a session of its own; killed at the end if it still runs."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PASSWORD
-from processes import ISLAND, descendants, named, searching, wait_until
+from processes import ISLAND, descendants, named, searching, wait_until, working_islands
 from scored_plans import batch
 from search_invariants import CAPPED, files_with, num_acknowledged
 
@@ -129,9 +129,8 @@ def test_workers_and_their_logs_know_no_password(
     options = ("--workers", 2, "--trials", 100_000)
     with searching(experiment_path, *options, environment=environ) as process:
         wait_until(lambda: search_rows(postgres_url), 120, "trials are written")
+        workers = working_islands(process)
         started = descendants(process.pid)
-        workers = named(process.pid, ISLAND)
-        assert workers
         for number in started:
             with contextlib.suppress(FileNotFoundError):  # it has ended
                 for kind in ("cmdline", "environ"):

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from processes import ISLAND, alive, descendants, named, searched, searching, wait_until
+from processes import alive, descendants, searched, searching, wait_until, working_islands
 from search_invariants import acknowledged, check, num_acknowledged
 
 from autoplan.search.experiment import load_experiment
@@ -65,8 +65,8 @@ def test_one_interrupt_drains_prints_the_best_plan_and_leaves_no_process(unprove
     options = ("--workers", 2, "--trials", 100_000)
     with searching(unproven_path, *options, environment={"AUTOPLAN_STORAGE": storage}) as process:
         wait_until(lambda: acknowledged(storage) > 0, 90, "trials are acknowledged")
+        working_islands(process)
         started = descendants(process.pid)
-        assert named(process.pid, ISLAND)
         for number in alive(started):
             assert b"chosen.db" not in Path(f"/proc/{number}/environ").read_bytes()
         os.killpg(process.pid, signal.SIGINT)
@@ -86,8 +86,9 @@ def test_a_second_interrupt_stops_at_once_and_leaves_no_process(unproven_path):
     storage = load_experiment(unproven_path).default_storage
     with searching(unproven_path, "--workers", 2, "--trials", 100_000) as process:
         wait_until(lambda: acknowledged(storage) > 0, 90, "trials are acknowledged")
+        workers = working_islands(process)
         started = descendants(process.pid)
-        for number in named(process.pid, ISLAND):
+        for number in workers:
             os.kill(number, signal.SIGSTOP)  # so that there is something to wait for
         process.send_signal(signal.SIGINT)
         time.sleep(2)
