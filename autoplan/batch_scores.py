@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autoplan.cluster.collectives import GroupShape
 from autoplan.cluster.placement import place
-from autoplan.gradsync.costs import AllReduce
+from autoplan.gradsync.costs import lines_of
 from autoplan.gradsync.interval_table import FinishTimes
 from autoplan.pipeline.bounds import prefix
 from autoplan.pipeline.lanes import last_backward_starts
@@ -40,7 +40,7 @@ class BatchShape:
 
 
 class BatchScorer:
-    """Scores partitions of one workload with exact dense gradient groups.
+    """Scores partitions of one workload with the best dense gradient groups.
 
     Axes: K candidates, S stages, C = L + 1 cuts.
     """
@@ -55,17 +55,19 @@ class BatchScorer:
         self._finish = functools.lru_cache(maxsize=256)(self._finish_times)
 
     @property
-    def supported(self) -> bool:
-        """Whether exchanges cost the cheapest of straight lines, and messages no compute."""
+    def exact(self) -> bool:
+        """Whether step seconds are those of the best groups; else they may be less.
+
+        That is where a measured table, whose floor is used, or what an exchange takes from the
+        backward beside it, which is left out, keeps gradients longer.
+        """
         cluster = self.predictor.cluster
-        device = cluster.device
-        costs = (device.fused_copy, device.message_handling, device.exchange_handling)
-        return not cluster.measured and not any(costs)
+        return not cluster.measured and cluster.device.exchange_handling is None
 
     def score(
         self, bounds_KB: Ints, shape: BatchShape, *, buffers: bool = True
     ) -> tuple[Floats, Floats]:
-        """Step seconds and missing bytes of each partition.
+        """Step seconds, as `exact` says, and missing bytes of each partition.
 
         Missing bytes are an upper bound with buffers: every gradient is taken to lie in a fused
         buffer where it is exchanged. Without, both figures are lower bounds for any groups of the
@@ -87,15 +89,17 @@ class BatchScorer:
             i, j = bounds_KB[:, s], bounds_KB[:, s + 1]
             per_replica = samples / replicas
             forward_C, backward_C = self._seconds(per_replica)
+            handling_C = self.costs.handling_s_C(per_replica)
+            messages = handling_C[i] + handling_C[j]
             forward, backward = forward_C[j] - forward_C[i], backward_C[j] - backward_C[i]
             finish = self._finish(per_replica, placement.groups[s]).at(i, j)
             held = in_flight(shape.schedule, s, num_stages, shape.microbatches)
             fused = buffers and replicas > 1
             again, missing = self._memory(i, j, per_replica, fused, held, shape.recompute)
-            forward_SK[s] = forward
-            backward_SK[s] = backward + np.where(again, forward, 0.0)
+            forward_SK[s] = forward + messages
+            backward_SK[s] = backward + np.where(again, forward, 0.0) + messages
             update = (self._elements_C[j] - self._elements_C[i]) * self._update_rate
-            after_SK[s] = finish + np.where(again, forward, 0.0) + update
+            after_SK[s] = handling_C[j] + finish + np.where(again, forward, 0.0) + update
             np.maximum(missing_K, missing, out=missing_K)
         send_SK = np.zeros_like(forward_SK)
         for s, transfer in enumerate(placement.transfers):
@@ -111,8 +115,9 @@ class BatchScorer:
         samples = self.predictor.job.global_batch // shape.microbatches
         compute_S = np.empty(len(shape.replicas))
         for s, replicas in enumerate(shape.replicas):
-            sums = self._seconds(samples / replicas)
-            compute_S[s] = sum(each[bounds_B[s + 1]] - each[bounds_B[s]] for each in sums)
+            sums, ends = self._seconds(samples / replicas), bounds_B[s : s + 2]
+            compute_S[s] = sum(each[ends[1]] - each[ends[0]] for each in sums)
+            compute_S[s] += 2 * self.costs.handling_s_C(samples / replicas)[ends].sum()
         return compute_S
 
     @property
@@ -149,9 +154,7 @@ class BatchScorer:
         pieces = np.zeros((1, 2))
         elements_L = np.zeros_like(self.costs.elements_L)
         if shape.devices > 1:
-            exchange = self.costs.group_cost(shape, 1.0).communicate
-            assert isinstance(exchange, AllReduce)
-            pieces = np.array(exchange.collective.pieces) * (1.0, exchange.bytes_per_element)
+            pieces = lines_of(self.costs.least_group_cost(shape, 1.0).communicate)
             elements_L = self.costs.elements_L
         return FinishTimes(backward_s_L, elements_L, pieces)
 

@@ -185,14 +185,11 @@ class Predictor:
 
     def _handling_s(self, plan: Plan, samples: Sequence[float]) -> list[tuple[float, float]]:
         """Per stage, its own seconds for a message to or from the stage before, and after it."""
-        last = len(plan.stages) - 1
-        return [
-            (
-                self.costs.handling_s(stage.layers[0], n) if s > 0 else 0.0,
-                self.costs.handling_s(stage.layers[1], n) if s < last else 0.0,
-            )
-            for s, (stage, n) in enumerate(zip(plan.stages, samples, strict=True))
-        ]
+        found = []
+        for stage, n in zip(plan.stages, samples, strict=True):
+            seconds_C = self.costs.handling_s_C(n)
+            found.append((float(seconds_C[stage.layers[0]]), float(seconds_C[stage.layers[1]])))
+        return found
 
     def _memories(self, plan: Plan, run: _Run) -> list[Memory]:
         """Peak memory of each stage."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.cluster import Cluster
-from autoplan.cluster.collectives import GroupShape, collective_cost
+from autoplan.cluster.collectives import CollectiveCost, GroupShape, collective_cost
 from autoplan.errors import InputError, words
 from autoplan.gradsync import GroupCost, GroupingProblem, GroupLimits, Policy, group_problem
 from autoplan.gradsync.costs import (
@@ -17,10 +17,10 @@ from autoplan.gradsync.costs import (
     Affine,
     AllReduce,
     ElementCost,
+    OfKept,
     SparseAllGather,
     Sum,
     Table,
-    kept,
 )
 from autoplan.job import Job
 from autoplan.plan import GradientGroup, Stage
@@ -105,6 +105,8 @@ class StageCosts:
         self.available_bytes = cluster.device.memory_bytes * (1 - job.memory_headroom)
         self.layer_seconds = functools.lru_cache(maxsize=512)(self._layer_seconds)
         self.group_cost = functools.lru_cache(maxsize=4096)(self._group_cost)
+        self.least_group_cost = functools.lru_cache(maxsize=4096)(self._least_group_cost)
+        self.handling_s_C = functools.lru_cache(maxsize=512)(self._handling_s_C)
         self.workspace_excess_L = functools.lru_cache(maxsize=512)(self._workspace_excess_L)
         self.compute_s = functools.lru_cache(maxsize=1 << 16)(self._compute_s)
         self.exchanges = functools.lru_cache(maxsize=1 << 16)(self._exchanges)
@@ -127,21 +129,32 @@ class StageCosts:
 
     def _group_cost(self, shape: GroupShape, density: float) -> GroupCost:
         """What groups of a density cost on this collective; raises InputError if unknown."""
+        return self._cost_on(self._collective(shape, density), shape, density)
+
+    def _least_group_cost(self, shape: GroupShape, density: float) -> GroupCost:
+        """The same but for a measured table, in whose place is what it is nowhere below."""
+        return self._cost_on(self._collective(shape, density).floor, shape, density)
+
+    def _collective(self, shape: GroupShape, density: float) -> CollectiveCost:
+        """What carries groups of a density."""
+        return collective_cost(self.cluster, shape, "all_reduce" if density == 1 else "all_gather")
+
+    def _cost_on(self, collective: CollectiveCost, shape: GroupShape, density: float) -> GroupCost:
+        """What groups of a density cost if their collective costs that."""
         device, job = self.cluster.device, self.job
         copy = device.fused_copy
         parts: list[ElementCost] = []
         if copy is not None:
             parts.append(Affine(copy.s_per_group, copy.s_per_element))
         if density == 1:
-            collective = collective_cost(self.cluster, shape, "all_reduce")
             parts.append(AllReduce(collective, job.gradient_bytes_per_element))
-            return GroupCost(communicate=_joined(parts))
+            return GroupCost(communicate=_joined(parts), handling=self._exchange_handling(density))
         if device.top_k is None:
             allowed = f"a table of measured seconds, since a group has density {density:g}"
             raise InputError("device.top_k", words("nothing"), allowed, source=self.cluster.name)
         parts.append(
             SparseAllGather(
-                collective_cost(self.cluster, shape, "all_gather"),
+                collective,
                 shape.devices,
                 density,
                 value_bytes=job.gradient_bytes_per_element,
@@ -149,24 +162,40 @@ class StageCosts:
             )
         )
         select = Table(device.top_k.elements, device.top_k.seconds)
-        return GroupCost(communicate=_joined(parts), sparsify=select, density=density)
+        return GroupCost(
+            communicate=_joined(parts),
+            sparsify=select,
+            density=density,
+            handling=self._exchange_handling(density),
+        )
 
-    def handling_s(self, cut: int, samples: float) -> float:
-        """What a message across a cut takes from the time of the device at either end of it."""
+    def _handling_s_C(self, samples: float) -> Floats:
+        """What a message across each cut takes from the time of the device at either end of it.
+
+        None crosses the ends of the model.
+        """
         handling = self.cluster.device.message_handling
-        return 0.0 if handling is None else handling.at(float(self.cut_bytes_C[cut]) * samples)
+        seconds_C = np.zeros_like(self.cut_bytes_C)
+        if handling is not None:
+            seconds_C[1:-1] = [handling.at(size * samples) for size in self.cut_bytes_C[1:-1]]
+        return seconds_C
 
-    def exchange_handling_s(self, elements: float, density: float) -> float:
+    def _exchange_handling(self, density: float) -> ElementCost | None:
         """What the exchange of a group takes from a backward that goes on meanwhile."""
         handling, copy = self.cluster.device.exchange_handling, self.cluster.device.fused_copy
         if handling is None:
-            return 0.0
+            return None
         width = self.job.gradient_bytes_per_element
-        copied_s = 0.0 if copy is None else copy.s_per_group + copy.s_per_element * elements
+        parts: list[ElementCost] = []
+        if copy is not None:
+            parts.append(Affine(copy.s_per_group, copy.s_per_element))
         if density == 1:
-            return copied_s + handling.at(elements * width)
-        sent = float(kept(np.array(elements), density))
-        return copied_s + handling.at(sent * width) + handling.at(sent * INDEX_BYTES)
+            parts.append(Affine(handling.s_per_message, handling.s_per_byte * width))
+        else:
+            for each_bytes in (width, INDEX_BYTES):
+                by_sent = Affine(handling.s_per_message, handling.s_per_byte * each_bytes)
+                parts.append(OfKept(by_sent, density))
+        return _joined(parts)
 
     def _compute_s(
         self, layers: tuple[int, int], samples: float, recompute: bool
@@ -197,8 +226,8 @@ class StageCosts:
                 start = max(link, compute)
                 link = start + cost.communicate(elements)
                 spans.append((start, link, i))
-                if i + 1 < len(stage.groups):
-                    work = self.exchange_handling_s(elements, group.density)
+                if cost.handling is not None and i + 1 < len(stage.groups):
+                    work = cost.handling(elements)
                     compute += work
                     handled += work
         finish = max(compute, link)

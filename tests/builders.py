@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 from autoplan import Cluster, CostCurve, Device, GradientGroup, Job, Layer, Link, Plan, Stage
 from autoplan import Workload as Model
 from autoplan.bounds.plans import divisors
+from autoplan.cluster import FusedCopy, MeasuredCollective, MessageHandling
 
 
 def layer(forward_s=1.0, backward_s=2.0, gradient_elements=0, **fields):
@@ -87,6 +89,34 @@ def random_cluster(rng, max_nodes=3):
         nics_per_node=rng.randint(1, 3),
         all_reduce=rng.choice(["auto", "ring", "tree", "hierarchical"]),
     )
+
+
+def random_measured(rng, where, *, exchange_handling=True):
+    """The cluster with some of what is measured on one: tables, copies, and what takes compute."""
+    device = where.device
+    if rng.random() < 0.5:
+        copy = FusedCopy(s_per_group=rng.random() / 9, s_per_element=rng.random() / 99)
+        device = dataclasses.replace(device, fused_copy=copy)
+    names = ["message_handling", "exchange_handling"] if exchange_handling else ["message_handling"]
+    for name in names:
+        if rng.random() < 0.5:
+            cost = MessageHandling(s_per_message=rng.random() / 4, s_per_byte=rng.random() / 99)
+            device = dataclasses.replace(device, **{name: cost})
+    tables = []
+    for devices in range(2, where.num_devices + 1):
+        for nodes in range(1, min(devices, where.nodes) + 1):
+            if rng.random() < 0.5:
+                sizes = sorted(rng.sample(range(1, 200), rng.randint(1, 4)))
+                tables.append(
+                    MeasuredCollective(
+                        collective="all_reduce",
+                        devices=devices,
+                        nodes=nodes,
+                        size_bytes=tuple(map(float, sizes)),
+                        seconds=tuple(sorted(rng.uniform(0.1, 9) for _ in sizes)),
+                    )
+                )
+    return dataclasses.replace(where, device=device, measured=tuple(tables))
 
 
 def random_job(rng):

@@ -1,11 +1,20 @@
 """Batches of partitions against the oracle that scores one plan at a time."""
 
+import dataclasses
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from builders import cluster, layer, random_cluster, random_job, random_workload, workload
+from builders import (
+    cluster,
+    layer,
+    random_cluster,
+    random_job,
+    random_measured,
+    random_workload,
+    workload,
+)
 
 from autoplan import Job
 from autoplan.batch_scores import BatchScorer, BatchShape
@@ -56,11 +65,14 @@ def random_layouts(rng, predictor, count):
 def test_step_times_equal_the_oracle_and_missing_bytes_bound_it_from_above():
     rng = random.Random(21)
     misfits = 0
-    for _ in range(200):
-        predictor = Predictor(random_workload(rng), random_cluster(rng), random_job(rng))
+    for n in range(200):
+        where = random_cluster(rng)
+        if n % 2:
+            where = random_measured(rng, where, exchange_handling=False)
+            where = dataclasses.replace(where, measured=())
+        predictor = Predictor(random_workload(rng), where, random_job(rng))
         batch = BatchScorer(predictor)
-        if not batch.supported:
-            continue
+        assert batch.exact
         layouts, shape = random_layouts(rng, predictor, 5)
         bounds_KB = np.array([layout.bounds for layout in layouts])
         step_K, missing_K = batch.score(bounds_KB, shape)
@@ -75,6 +87,26 @@ def test_step_times_equal_the_oracle_and_missing_bytes_bound_it_from_above():
             if alone and layout.recompute != "where-needed":
                 assert missing == pytest.approx(score.missing_bytes, abs=1e-6)
     assert misfits > 0
+
+
+def test_no_plan_takes_less_than_its_batch_says_where_that_is_not_exact():
+    rng = random.Random(26)
+    nearest = []
+    for _ in range(150):
+        where = random_measured(rng, random_cluster(rng))
+        predictor = Predictor(random_workload(rng), where, random_job(rng))
+        batch = BatchScorer(predictor)
+        layouts, shape = random_layouts(rng, predictor, 5)
+        bounds_KB = np.array([layout.bounds for layout in layouts])
+        step_K, missing_K = batch.score(bounds_KB, shape, buffers=False)
+        for layout, step_s, missing in zip(layouts, step_K, missing_K, strict=True):
+            score = predictor.score(assemble(layout, predictor, SPACE))
+            assert missing <= score.missing_bytes + 1e-6
+            assert step_s <= score.step_s * (1 + 1e-9)
+            if not batch.exact:
+                nearest.append(step_s / score.step_s)
+    assert len(nearest) > 200
+    assert np.median(nearest) > 0.9
 
 
 def test_every_interval_of_the_table_is_the_exact_grouping_of_that_stage():
@@ -170,10 +202,9 @@ def test_a_climb_never_ends_behind_its_start_and_keeps_everything_but_the_cuts()
     rng = random.Random(23)
     improved = 0
     for _ in range(60):
-        predictor = Predictor(random_workload(rng), random_cluster(rng), random_job(rng))
+        where = random_measured(rng, random_cluster(rng))
+        predictor = Predictor(random_workload(rng), where, random_job(rng))
         batch = BatchScorer(predictor)
-        if not batch.supported:
-            continue
         (layout,), shape = random_layouts(rng, predictor, 1)
         step_K, missing_K = batch.score(np.array([layout.bounds]), shape)
         climbed = climb_cuts(layout, batch)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autoplan.cluster.collectives import GroupShape
 from autoplan.cluster.placement import Placement, place
-from autoplan.gradsync.costs import Affine, AllReduce, ElementCost, Sum
+from autoplan.gradsync.costs import ElementCost, lines_of
 from autoplan.gradsync.interval_table import finish_table
 from autoplan.gradsync.problem import Cost
 from autoplan.pipeline.bounds import prefix
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 _SLOPE_MARGIN = 1e-6
 """Rounding k down to whole elements lets a slope be this little lower."""
 _NONE = np.zeros((1, 2))
-"""The line of an exchange that takes no time, or an unknown one."""
+"""The line of an exchange that takes no time."""
 
 
 class LineupTerms:
@@ -174,14 +174,16 @@ class LineupTerms:
     def exact_tables(
         self, split: Split, lineup: Lineups, most_steps: int
     ) -> tuple[Exchanges, Lineups] | None:
-        """The same with the exact exchanges of one lineup, or None if unknown or too much."""
+        """The same with the best exchanges of one lineup, or None if unknown or too much.
+
+        They are exact unless a measured table applies, under which they are those of its floor.
+        """
         shapes = list(self._shapes)
         layers = self.costs.elements_L.size
         stages = int(lineup.stages_N[0])
         keys = list(zip(*lineup.indices_N3S[0, [CHOICE, SHAPE], :stages].tolist(), strict=True))
         distinct = sorted(set(keys))
-        known = self.densities == (1.0,) and not self.costs.cluster.measured
-        if not known or len(distinct) * layers**3 > most_steps:
+        if self.densities != (1.0,) or len(distinct) * layers**3 > most_steps:
             return None
         tables = []
         for r, shape in distinct:
@@ -192,18 +194,14 @@ class LineupTerms:
         with_tables.indices_N3S[0, TABLE, :stages] = [distinct.index(key) for key in keys]
         return self.exchanges._replace(finish_s_TCC=np.stack(tables)), with_tables
 
-    def _measured(self, shape: GroupShape) -> bool:
-        """Whether a table applies: it need neither rise nor be subadditive, as bounds require."""
-        tables = self.costs.cluster.measured
-        return any((t.devices, t.nodes) == (shape.devices, shape.nodes) for t in tables)
-
     def _lines_of_shape(self, shape: GroupShape) -> Floats:
         """Lines (seconds, seconds per element), the least of which no grouping beats."""
-        if shape.devices == 1 or self._measured(shape):
+        if shape.devices == 1:
             return _NONE
-        costs = [self.costs.group_cost(shape, density).communicate for density in self.densities]
+        every = [self.costs.least_group_cost(shape, density) for density in self.densities]
+        costs = [cost.communicate for cost in every]
         if self.densities == (1.0,):
-            return _lines_of(cast(ElementCost, costs[0]))
+            return lines_of(costs[0])
         # Mixed groups: each element costs at least the least slope over all ways to send it.
         large = np.array([2.0**40, 2.0**41])
         slopes = [float(np.diff(_many(cost, large))[0]) / 2.0**40 for cost in costs]
@@ -215,11 +213,11 @@ class LineupTerms:
         It holds at least one layer, whose exchange alone takes no longer.
         """
         elements_L = self.costs.elements_L
-        if shape.devices == 1 or self._measured(shape):
+        if shape.devices == 1:
             return np.zeros_like(elements_L)
         every = []
         for density in self.densities:
-            cost = self.costs.group_cost(shape, density)
+            cost = self.costs.least_group_cost(shape, density)
             seconds = _many(cost.communicate, elements_L)
             if cost.sparsify is not None:
                 seconds = seconds + _many(cost.sparsify, elements_L)
@@ -258,16 +256,3 @@ def _many(cost: Cost, elements: Floats) -> Floats:
     """A cost for every element of an array; nothing for no elements."""
     every = cast(ElementCost, cost).many(elements)
     return np.where(elements > 0, every, 0.0)
-
-
-def _lines_of(cost: ElementCost) -> Floats:
-    """The lines of a dense exchange, copies into fused buffers included."""
-    parts = cost.parts if isinstance(cost, Sum) else (cost,)
-    lines = _NONE
-    for part in parts:
-        if isinstance(part, AllReduce):
-            lines = lines + np.array(part.collective.pieces) * (1.0, part.bytes_per_element)
-        else:
-            assert isinstance(part, Affine)
-            lines = lines + np.array((part.alpha_s, part.s_per_element))
-    return lines

@@ -342,14 +342,12 @@ class PlanBounds:
         return elements_CC * min(slopes) * (1 - _SLOPE_MARGIN)
 
     def _possible_costs(self, replicas: int, least_nodes: int) -> list[GroupCost]:
-        """What a group can cost with so many replicas: every density on every placement.
+        """What a group can cost at least with so many replicas: every density on every placement.
 
-        Nothing where a measured table applies: it need be neither subadditive nor rising, as the
-        bound requires, so the bound leaves the exchange out. Placements over fewer nodes than
-        asked are left out, unless none is possible.
+        Placements over fewer nodes than asked are left out, unless none is possible.
         """
         cluster = self.cluster
-        if replicas == 1 or any(table.devices == replicas for table in cluster.measured):
+        if replicas == 1:
             return []
         most = min(replicas, cluster.nodes)
         least = max(min(least_nodes, most), math.ceil(replicas / cluster.devices_per_node))
@@ -359,7 +357,7 @@ class PlanBounds:
             if nodes > 1 and cluster.inter_node is not None:
                 bandwidth = cluster.nics_per_node * cluster.inter_node.bandwidth_bytes_per_s
             shape = GroupShape(devices=replicas, nodes=nodes, inter_node_bytes_per_s=bandwidth)
-            costs += [self.costs.group_cost(shape, d) for d in self.domain.densities]
+            costs += [self.costs.least_group_cost(shape, d) for d in self.domain.densities]
         return costs
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoplan.cluster.model import Cluster, Collective, MeasuredCollective
-from autoplan.interpolation import interpolate
+from autoplan.interpolation import interpolate, interpolate_many, line_below
 
 Floats = NDArray[np.float64]
 Piece = tuple[float, float]
@@ -49,12 +48,27 @@ class CollectiveCost:
 
     def many(self, size_bytes: Floats) -> Floats:
         """`at` for each element of an array of any shape."""
-        if self.table is not None or not self.pieces:
-            at: Callable[[Floats], Floats] = np.vectorize(self.at, otypes=[np.float64])
-            return at(size_bytes)
-        lines = [alpha + beta * size_bytes for alpha, beta in self.pieces]
-        best = lines[0] if len(lines) == 1 else np.minimum.reduce(lines)
+        if not self.pieces:
+            return np.zeros(np.shape(size_bytes))
+        if self.table is not None:
+            best = interpolate_many(self.table.size_bytes, self.table.seconds, size_bytes)
+            best = best + self.contention_s_per_byte * size_bytes
+        else:
+            lines = [alpha + beta * size_bytes for alpha, beta in self.pieces]
+            best = lines[0] if len(lines) == 1 else np.minimum.reduce(lines)
         return np.where(size_bytes > 0, best, 0.0)
+
+    @property
+    def floor(self) -> CollectiveCost:
+        """A cost that this is nowhere below, and that rises and is subadditive, as formulas are.
+
+        A table need be neither: a line below it takes its place.
+        """
+        if self.table is None:
+            return self
+        alpha, beta = line_below(self.table.size_bytes, self.table.seconds)
+        line = (alpha, beta + self.contention_s_per_byte)
+        return replace(self, pieces=(line,), table=None, contention_s_per_byte=0.0)
 
 
 def collective_cost(cluster: Cluster, shape: GroupShape, collective: Collective) -> CollectiveCost:
@@ -71,7 +85,9 @@ def collective_cost(cluster: Cluster, shape: GroupShape, collective: Collective)
         if key == (collective, shape.devices, shape.nodes):
             alone = _pieces(cluster, _alone(cluster, shape), collective)
             contention = min(beta for _, beta in pieces) - min(beta for _, beta in alone)
-            return CollectiveCost(pieces=pieces, table=table, contention_s_per_byte=contention)
+            return CollectiveCost(
+                pieces=pieces, table=table, contention_s_per_byte=max(0.0, contention)
+            )
     return CollectiveCost(pieces=pieces)
 
 

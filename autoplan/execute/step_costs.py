@@ -77,6 +77,7 @@ def step_costs(predictor: Predictor, plan: Plan) -> StepCosts:
         inside = slice(*stage.layers)
         share = per_microbatch / stage.replicas
         seconds = predictor.costs.layer_seconds(share)
+        handling_s_C = predictor.costs.handling_s_C(share)
         crossing = float(predictor.costs.cut_bytes_C[stage.layers[1]])
         last = s + 1 == len(plan.stages)
         elements = float(predictor.costs.elements_L[inside].sum())
@@ -87,8 +88,8 @@ def step_costs(predictor: Predictor, plan: Plan) -> StepCosts:
                 forward_s_L=tuple(seconds.forward_s_L[inside].tolist()),
                 backward_s_L=tuple(seconds.backward_s_L[inside].tolist()),
                 handling_s=(
-                    predictor.costs.handling_s(stage.layers[0], share) if s > 0 else 0.0,
-                    0.0 if last else predictor.costs.handling_s(stage.layers[1], share),
+                    float(handling_s_C[stage.layers[0]]),
+                    float(handling_s_C[stage.layers[1]]),
                 ),
                 send_s=0.0 if last else placement.transfers[s].at(crossing * per_microbatch),
                 output_bytes_per_sample=0.0 if last else crossing,
@@ -111,8 +112,8 @@ def _groups(predictor: Predictor, plan: Plan, s: int) -> tuple[GroupCosts, ...]:
         if stage.replicas > 1 and elements > 0:
             cost = predictor.costs.group_cost(shape, group.density)
             sparsify_s = cost.sparsify(elements) if cost.sparsify is not None else 0.0
-            if i + 1 < len(stage.groups):
-                handling_s = predictor.costs.exchange_handling_s(elements, group.density)
+            if cost.handling is not None and i + 1 < len(stage.groups):
+                handling_s = cost.handling(elements)
             exchange_s = cost.communicate(elements)
         found.append(
             GroupCosts(

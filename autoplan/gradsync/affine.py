@@ -16,7 +16,7 @@ from autoplan.gradsync.problem import GroupingProblem
 def affine_cost(problem: GroupingProblem) -> Affine | None:
     """The cost of a problem with one dense cost that is alpha + beta x; None for any other."""
     cost = problem.costs[0]
-    if len(problem.costs) > 1 or cost.sparsify is not None:
+    if len(problem.costs) > 1 or cost.delays:
         return None
     line = _straight(cost.communicate)
     sound = line is not None and min(line.alpha_s, line.s_per_element) >= 0

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from autoplan.gradsync import kernels
-from autoplan.gradsync.edges import valued
+from autoplan.gradsync.edges import Seconds, valued
 from autoplan.gradsync.paths import labelled
 from autoplan.gradsync.problem import GroupingProblem, Groups, LimitsError
 from autoplan.gradsync.timing import time_groups
@@ -38,24 +38,34 @@ def choose_costs(problem: GroupingProblem, groups: Groups) -> Choices:
     first = [min(groups[g]) for g in sent]
     if any(later > earlier for earlier, later in pairwise(first)):
         return _searched(problem, groups, sent)
-    found = _chain_options(problem, [groups[g] for g in sent])
+    found = _chain_options(problem, [groups[g] for g in sent], len(groups) - 1 in sent)
     choices = [0] * len(groups)
     for g, choice in zip(sent, found, strict=True):
         choices[g] = choice
     return tuple(choices)
 
 
-def _chain_options(problem: GroupingProblem, groups: Groups | list[tuple[int, ...]]) -> list[int]:
-    """Best options of groups that are sent as they get ready: a path without branches."""
+def _chain_options(
+    problem: GroupingProblem, groups: list[tuple[int, ...]], to_the_end: bool
+) -> list[int]:
+    """Best options of groups that are sent as they get ready: a path without branches.
+
+    No backward goes on beside the last of them if they go to the end.
+    """
     size, options = len(groups) + 2, len(problem.costs)
     sizes = np.array([problem.group_elements(group) for group in groups], dtype=np.float64)
-    delay_OES, memory_OES = np.zeros((options, size, size)), np.zeros((options, size, size))
+    delay_OES, later_OES, memory_OES = (np.zeros((options, size, size)) for _ in range(3))
     link_OES = np.full((options, size, size), np.inf)
     start = np.arange(len(groups))
     for o, cost in enumerate(problem.costs):
         link_OES[o, start + 1, start] = valued("communicate", cost.communicate, sizes)
         if cost.sparsify is not None:
             delay_OES[o, start + 1, start] = valued("sparsify", cost.sparsify, sizes)
+        later_OES[o] = delay_OES[o]
+        if cost.handling is not None:
+            beside = start[:-1] if to_the_end else start
+            handled = valued("handling", cost.handling, sizes[beside])
+            later_OES[o, beside + 1, beside] += handled
         memory_OES[o, start + 1, start] = [problem.memory_bytes(group, o) for group in groups]
     link_OES[0, size - 1, size - 2] = 0.0
     done = np.concatenate(([0.0], np.cumsum(np.array(problem.backward_s[::-1], dtype=float))))
@@ -63,7 +73,8 @@ def _chain_options(problem: GroupingProblem, groups: Groups | list[tuple[int, ..
     ready_s = done[[0, *closing, problem.num_layers]]
     cap = problem.limits.max_memory_bytes
     memory_OES = np.where(link_OES < math.inf, memory_OES, math.inf)
-    path = labelled(ready_s, delay_OES, link_OES, memory_OES, (cap, math.inf))
+    seconds = Seconds(delay_OES, later_OES, link_OES)
+    path = labelled(ready_s, seconds, memory_OES, (cap, math.inf))
     if path is None:
         least = f"at least {kernels.least_to_go(memory_OES)[0]:g} bytes for these groups"
         raise LimitsError("max_memory_bytes", cap, least)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from autoplan.cluster.collectives import CollectiveCost
 from autoplan.errors import require
-from autoplan.interpolation import interpolate
+from autoplan.gradsync.problem import Cost
+from autoplan.interpolation import interpolate, interpolate_many
 
 Floats = NDArray[np.float64]
 
@@ -84,11 +85,8 @@ class Table:
 
     def many(self, elements: Floats) -> Floats:
         """Seconds for each group."""
-        x, y = np.array(self.elements), np.array(self.seconds)
-        x0, y0 = (x[-2], y[-2]) if len(x) > 1 else (0.0, 0.0)
-        beyond = np.maximum(elements - x[-1], 0.0) * max(0.0, y[-1] - y0) / (x[-1] - x0)
-        inside: Floats = np.interp(elements, x, y) + beyond
-        return np.where(elements > 0, inside, 0.0)
+        every = interpolate_many(self.elements, self.seconds, np.asarray(elements))
+        return np.where(elements > 0, every, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +140,22 @@ def kept(elements: Floats, density: float) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
+class OfKept:
+    """A cost by the elements that top-k keeps of a group."""
+
+    cost: ElementCost
+    density: float
+
+    def __call__(self, elements: float) -> float:
+        """Seconds for one group."""
+        return float(self.many(np.array([float(elements)]))[0])
+
+    def many(self, elements: Floats) -> Floats:
+        """Seconds for each group."""
+        return np.where(elements > 0, self.cost.many(kept(elements, self.density)), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Sum:
     """Costs that follow each other, such as copying into a fused buffer and exchanging it."""
 
@@ -155,3 +169,20 @@ class Sum:
         """Seconds for each group."""
         total: Floats = np.sum([part.many(elements) for part in self.parts], axis=0)
         return total
+
+
+def lines_of(cost: Cost) -> Floats:
+    """Rows (seconds, seconds per element), the least of which is what a dense exchange takes.
+
+    Copies into fused buffers are included; nothing is known of other costs, nor of measured
+    tables, whose floors have lines.
+    """
+    parts = cost.parts if isinstance(cost, Sum) else (cost,)
+    lines = np.zeros((1, 2))
+    for part in parts:
+        if isinstance(part, AllReduce):
+            lines = lines + np.array(part.collective.pieces) * (1.0, part.bytes_per_element)
+        else:
+            assert isinstance(part, Affine)
+            lines = lines + np.array((part.alpha_s, part.s_per_element))
+    return lines

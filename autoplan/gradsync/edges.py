@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,17 @@ from autoplan.errors import InputError
 from autoplan.gradsync.kernels import Floats, Ints
 from autoplan.gradsync.problem import Cost, GroupingProblem
 from autoplan.gradsync.timing import priced
+
+
+class Seconds(NamedTuple):
+    """What edges take, each array [option, end, start]."""
+
+    delay_OES: Floats
+    """Of compute, before the exchange of the group."""
+    later_OES: Floats
+    """Of compute in all, by which what follows is later."""
+    link_OES: Floats
+    """Of the link; infinite where the limits forbid the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +54,7 @@ class Edges:
     def dense(self) -> bool:
         """Whether no group ever delays compute."""
         costs = self.problem.costs
-        return len(costs) == 1 and costs[0].sparsify is None
+        return len(costs) == 1 and not costs[0].delays
 
     def elements(self, first: int, last: int) -> tuple[Floats, Ints]:
         """Elements and layers of the edges to nodes first..last-1 from any; axes [end, start]."""
@@ -53,8 +65,8 @@ class Edges:
         # Elements that rounding loses in the sums still make a group that has to be sent.
         return np.where(filled, np.maximum(size, least), 0.0), layers
 
-    def rows(self, first: int, last: int) -> tuple[Floats, Floats]:
-        """Seconds of compute and of the link, [option, end, start], to nodes first..last-1."""
+    def rows(self, first: int, last: int) -> Seconds:
+        """Seconds of all edges to nodes first..last-1."""
         limits = self.problem.limits
         size, layers = self.elements(first, last)
         allowed = (layers > 0) & ((size <= limits.max_elements) | (layers == 1))
@@ -71,7 +83,14 @@ class Edges:
             link_OES[o][active] = valued("communicate", cost.communicate, sizes)
             if cost.sparsify is not None:
                 delay_OES[o][active] = valued("sparsify", cost.sparsify, sizes)
-        return delay_OES, link_OES
+        if not any(cost.handling for cost in self.problem.costs):
+            return Seconds(delay_OES, delay_OES, link_OES)
+        later_OES = delay_OES.copy()
+        beside = active & (self.cuts[first:last, None] < self.cuts[-1])
+        for o, cost in enumerate(self.problem.costs):
+            if cost.handling is not None:
+                later_OES[o][beside] += valued("handling", cost.handling, size[beside])
+        return Seconds(delay_OES, later_OES, link_OES)
 
     def memory_bytes(self) -> Floats:
         """What each edge keeps, [option, end, start]."""

@@ -10,8 +10,7 @@ import numpy as np
 from autoplan.gradsync import kernels
 from autoplan.gradsync.affine import affine_cost, affine_ends
 from autoplan.gradsync.choices import Choices, choose_costs
-from autoplan.gradsync.edges import Edges, backward_nodes
-from autoplan.gradsync.kernels import Floats
+from autoplan.gradsync.edges import Edges, Seconds, backward_nodes
 from autoplan.gradsync.paths import NOTHING, Cell, Path, bound_s, joined, labelled, traced
 from autoplan.gradsync.problem import GroupingProblem, GroupLimits, Groups, LimitsError
 
@@ -67,7 +66,7 @@ def lower_bound_s(problem: GroupingProblem) -> float:
         finish_s = ready_s[1:] + line.many(total[-1] - total[:-1])
         return float(max(ready_s[-1], finish_s.max()))
     edges = Edges.of(free)
-    return bound_s(edges.ready_s, *edges.rows(0, edges.size))
+    return bound_s(edges.ready_s, edges.rows(0, edges.size))
 
 
 def _best_path(edges: Edges) -> Path | None:
@@ -98,40 +97,36 @@ def _dense_path(edges: Edges) -> tuple[Path | None, Cell]:
     free, start = np.zeros(size), np.zeros(size, dtype=np.int64)
     height = max(1, _CELLS // size)
     for first in range(0, size, height):
-        link_OES = edges.rows(first, min(first + height, size))[1]
-        kernels.dense_rows(edges.ready_s, link_OES[0], first, free, start)
+        seconds = edges.rows(first, min(first + height, size))
+        kernels.dense_rows(edges.ready_s, seconds.link_OES[0], first, free, start)
     if free[-1] == math.inf:
-        return None, _cells(link_OES, link_OES)
+        return None, _cells(seconds)
     ends = traced(start, size - 1)
     if height >= size:
-        return (ends, [0] * len(ends)), _cells(np.zeros_like(link_OES), link_OES)
-
-    def cell(end: int, start: int) -> tuple[list[float], list[float]]:
-        delay_OES, link_OES = edges.rows(end, end + 1)
-        return delay_OES[:, 0, start].tolist(), link_OES[:, 0, start].tolist()
-
-    return (ends, [0] * len(ends)), cell
+        return (ends, [0] * len(ends)), _cells(seconds)
+    return (ends, [0] * len(ends)), lambda end, start: _cells(edges.rows(end, end + 1))(0, start)
 
 
-def _cells(delay_OES: Floats, link_OES: Floats) -> Cell:
+def _cells(seconds: Seconds) -> Cell:
     """Looks up what is at hand."""
-    return lambda end, start: (delay_OES[:, end, start].tolist(), link_OES[:, end, start].tolist())
+    return lambda end, start: list(
+        zip(*(each_OES[:, end, start].tolist() for each_OES in seconds), strict=True)
+    )
 
 
 def _label_path(edges: Edges, caps: tuple[float, float]) -> tuple[Path | None, Cell]:
     """By labels, within caps on bytes and on the number of groups."""
-    delay_OES, link_OES = edges.rows(0, edges.size)
-    cell = _cells(delay_OES, link_OES)
+    seconds = edges.rows(0, edges.size)
     memory_OES = NOTHING
     if caps[0] < math.inf:
-        memory_OES = np.where(link_OES < math.inf, edges.memory_bytes(), math.inf)
-    return labelled(edges.ready_s, delay_OES, link_OES, memory_OES, caps), cell
+        memory_OES = np.where(seconds.link_OES < math.inf, edges.memory_bytes(), math.inf)
+    return labelled(edges.ready_s, seconds, memory_OES, caps), _cells(seconds)
 
 
 def _infeasible(edges: Edges) -> LimitsError:
     """Which limit no grouping keeps, given those before it."""
     limits = edges.problem.limits
-    link_OES = edges.rows(0, edges.size)[1]
+    link_OES = edges.rows(0, edges.size).link_OES
     fewest = kernels.least_to_go(np.where(link_OES < math.inf, 1.0, math.inf))[0]
     if fewest == math.inf:
         allowed = f"what whole layers make up in groups of at most {limits.max_elements:g} elements"

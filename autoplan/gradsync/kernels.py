@@ -122,6 +122,7 @@ def dense_rows(  # pragma: no cover - runs compiled
 def _least_finish_s(  # pragma: no cover - runs compiled
     ready_s: Floats,
     delay_OES: Floats,
+    later_OES: Floats,
     link_OES: Floats,
     memory_OES: Floats,
     means: Floats,
@@ -139,8 +140,9 @@ def _least_finish_s(  # pragma: no cover - runs compiled
         delay = link = held = 0.0
         while node < nodes - 1:
             end, o = next_node[w, node], next_option[w, node]
-            delay += delay_OES[o, end, node]
-            link = max(link, ready_s[end] + delay) + link_OES[o, end, node]
+            begin = ready_s[end] + delay + delay_OES[o, end, node]
+            link = max(link, begin) + link_OES[o, end, node]
+            delay += later_OES[o, end, node]
             held += memory_OES[o, end, node] if caps[0] < np.inf else 0.0
             count += 1
             node = end
@@ -154,6 +156,7 @@ def _least_finish_s(  # pragma: no cover - runs compiled
 def bounds_to_go(  # pragma: no cover - runs compiled
     ready_s: Floats,
     delay_OES: Floats,
+    later_OES: Floats,
     link_OES: Floats,
     memory_OES: Floats,
     weights: Floats,
@@ -168,7 +171,8 @@ def bounds_to_go(  # pragma: no cover - runs compiled
 
     Args:
         ready_s: of each node, without sparsification.
-        delay_OES: seconds of compute of each edge.
+        delay_OES: seconds of compute of each edge before its exchange.
+        later_OES: seconds of compute of each edge in all; none after the exchange of the last.
         link_OES: seconds of the link of each edge.
         memory_OES: bytes of each edge; not read unless memory is limited.
         weights: weight of compute in each mean; the first is 0.
@@ -194,19 +198,19 @@ def bounds_to_go(  # pragma: no cover - runs compiled
                 link = link_OES[o, end, s]
                 if link == np.inf:
                     continue
-                delay = delay_OES[o, end, s]
+                delay, after = delay_OES[o, end, s], later_OES[o, end, s]
                 memory = memory_OES[o, end, s] if heavy else 0.0
                 for w in range(len(weights)):
                     share = weights[w]
-                    cost = share * (delay + (link if last else 0.0)) + (1 - share) * link
+                    cost = share * (after + (link if last else 0.0)) + (1 - share) * link
                     cost += prices[w] * memory
                     if cost + means[w, end] < means[w, s]:
                         means[w, s] = cost + means[w, end]
                         next_node[w, s] = end
                         next_option[w, s] = o
-                later = max(ready_s[end] + delay + link + means[0, end], delay + wait[end])
-                wait[s] = min(wait[s], later)
-    edges = ready_s, delay_OES, link_OES, memory_OES
+                finish = max(ready_s[end] + delay + link + means[0, end], after + wait[end])
+                wait[s] = min(wait[s], finish)
+    edges = ready_s, delay_OES, later_OES, link_OES, memory_OES
     upper = _least_finish_s(*edges, means, next_node, next_option, caps)
     return means, wait, upper
 

@@ -1,6 +1,6 @@
 """Exact paths by Pareto labels, compiled; `oracle` has them in plain Python.
 
-A label at a node is a way to reach it: `delay` seconds of sparsification so far, the time `link`
+A label at a node is a way to reach it: `delay` seconds added to compute so far, the time `link`
 when the link is free, and, where they are limited, the bytes kept and the number of groups. Nodes,
 edges and the suffix OES are those of `kernels`.
 """
@@ -140,6 +140,7 @@ def _way_to(  # pragma: no cover - runs compiled
 def pareto(  # pragma: no cover - runs compiled
     ready_s: Floats,
     delay_OES: Floats,
+    later_OES: Floats,
     link_OES: Floats,
     memory_OES: Floats,
     weights: Floats,
@@ -159,7 +160,8 @@ def pareto(  # pragma: no cover - runs compiled
 
     Args:
         ready_s: of each node, without sparsification.
-        delay_OES: seconds of compute of each edge.
+        delay_OES: as in `bounds_to_go`.
+        later_OES: as in `bounds_to_go`.
         link_OES: seconds of the link of each edge.
         memory_OES: bytes of each edge; not read unless memory is limited.
         weights: as in `bounds_to_go`.
@@ -193,15 +195,15 @@ def pareto(  # pragma: no cover - runs compiled
                 link_s = link_OES[o, end, s]
                 if link_s == np.inf:
                     continue
-                delay_s = delay_OES[o, end, s]
+                delay_s, later_s = delay_OES[o, end, s], later_OES[o, end, s]
                 memory = memory_OES[o, end, s] if heavy else 0.0
                 for j in range(first[s], first[s + 1]):
-                    delay = labels[DELAY, j] + delay_s
+                    delay = labels[DELAY, j] + later_s
                     if delay + wait[end] > limit:
                         if heavy or counted:
                             continue
                         break
-                    begin = ready_s[end] + delay
+                    begin = ready_s[end] + labels[DELAY, j] + delay_s
                     idle = labels[LINK, j] <= begin
                     link = (begin if idle else labels[LINK, j]) + link_s
                     held = labels[MEMORY, j] + memory

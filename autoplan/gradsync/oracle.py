@@ -117,7 +117,8 @@ def _labels(problem: GroupingProblem, small_last: bool) -> list[_Label]:
             for choice in range(len(problem.costs))
             if _allowed(problem, layers[start:end], small_last and end == len(layers))
             for label in fronts[start]
-            for grown in (_grown(problem, label, layers[start:end], choice),)
+            for last in (end == len(layers),)
+            for grown in (_grown(problem, label, layers[start:end], choice, last=last),)
             if grown.memory <= problem.limits.max_memory_bytes and grown.groups <= most
         ]
         fronts.append(_unbeaten(reached))
@@ -131,7 +132,9 @@ def _allowed(problem: GroupingProblem, group: tuple[int, ...], may_be_small: boo
     return fits and (may_be_small or size >= problem.limits.min_elements)
 
 
-def _grown(problem: GroupingProblem, label: _Label, group: tuple[int, ...], choice: int) -> _Label:
+def _grown(
+    problem: GroupingProblem, label: _Label, group: tuple[int, ...], choice: int, *, last: bool
+) -> _Label:
     """A label with one more group."""
     size, cost = problem.group_elements(group), problem.costs[choice]
     compute = label.compute + sum(problem.backward_s[layer] for layer in group)
@@ -139,6 +142,7 @@ def _grown(problem: GroupingProblem, label: _Label, group: tuple[int, ...], choi
     if size > 0:
         compute += cost.sparsify(size) if cost.sparsify is not None else 0.0
         link = max(link, compute) + cost.communicate(size)
+        compute += cost.handling(size) if cost.handling is not None and not last else 0.0
     memory = label.memory + problem.memory_bytes(group, choice)
     return _Label(compute, link, memory, label.groups + 1)
 

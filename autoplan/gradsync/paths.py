@@ -12,12 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from autoplan.gradsync import kernels, labels
+from autoplan.gradsync.edges import Seconds
 from autoplan.gradsync.kernels import Floats, Ints
 
 Path = tuple[list[int], list[int]]
 """Nodes where the groups end, and their options (legend: `kernels`)."""
-Cell = Callable[[int, int], tuple[list[float], list[float]]]
-"""Seconds of compute and of the link by option, of the edge to one node from another."""
+Cell = Callable[[int, int], list[tuple[float, float, float]]]
+"""`edges.Seconds` of each option of the edge to one node from another."""
 
 NOTHING = np.empty((0, 0, 0))
 """Memory of the edges where it is not limited."""
@@ -37,22 +38,19 @@ def traced(start: Ints, last: int) -> list[int]:
     return ends[::-1]
 
 
-def bound_s(ready_s: Floats, delay_OES: Floats, link_OES: Floats) -> float:
+def bound_s(ready_s: Floats, seconds: Seconds) -> float:
     """A time before which no path ends, from shortest paths: `kernels.bounds_to_go`."""
     means, wait, _ = kernels.bounds_to_go(
-        ready_s, delay_OES, link_OES, NOTHING, _WEIGHTS, 0 * _WEIGHTS, (math.inf, math.inf)
+        ready_s, *seconds, NOTHING, _WEIGHTS, 0 * _WEIGHTS, (math.inf, math.inf)
     )
     return float(max(wait[0], np.max(_WEIGHTS * ready_s[-1] + means[:, 0])))
 
 
 def labelled(
-    ready_s: Floats,
-    delay_OES: Floats,
-    link_OES: Floats,
-    memory_OES: Floats,
-    caps: tuple[float, float],
+    ready_s: Floats, seconds: Seconds, memory_OES: Floats, caps: tuple[float, float]
 ) -> Path | None:
     """The best path; a narrow beam first finds a time that few labels of the full run can meet."""
+    link_OES = seconds.link_OES
     weights, prices = _WEIGHTS, 0 * _WEIGHTS
     least_memory = fewest = np.zeros(len(ready_s))
     if caps[0] < math.inf:
@@ -63,7 +61,7 @@ def labelled(
         fewest = kernels.least_to_go(np.where(link_OES < math.inf, 1.0, math.inf))
     if least_memory[0] > caps[0] or fewest[0] > caps[1]:
         return None
-    edges = ready_s, delay_OES, link_OES, memory_OES
+    edges = ready_s, *seconds, memory_OES
     means, wait, upper_s = kernels.bounds_to_go(*edges, weights, prices, caps)
     if means[0, 0] == math.inf:
         return None
@@ -84,37 +82,38 @@ def joined(path: Path, ready_s: Floats, cell: Cell) -> Path:
     ends, options = path
     spans = list(pairwise([0, *ends]))
     cells = [cell(end, start) for start, end in spans]
-    figures = [(delays[o], links[o]) for (delays, links), o in zip(cells, options, strict=True)]
+    figures = [offers[o] for offers, o in zip(cells, options, strict=True)]
     delay = link = 0.0
-    for end, (delay_s, link_s) in zip(ends, figures, strict=True):
-        delay += delay_s
-        link = max(link, float(ready_s[end]) + delay) + link_s
+    for end, (delay_s, later_s, link_s) in zip(ends, figures, strict=True):
+        link = max(link, float(ready_s[end]) + delay + delay_s) + link_s
+        delay += later_s
     due = max(link, float(ready_s[-1]) + delay)
     deadlines = [due]
-    for _, link_s in figures[:0:-1]:
+    for _, _, link_s in figures[:0:-1]:
         due -= link_s
         deadlines.append(due)
     deadlines.reverse()
     kept: Path = ([], [])
     start, delay, link = 0, 0.0, 0.0
-    end, option, (delay_s, link_s) = ends[0], options[0], figures[0]
+    end, option, (delay_s, later_s, link_s) = ends[0], options[0], figures[0]
     for g in range(1, len(ends)):
         ready = float(ready_s[ends[g]]) + delay
         offers = [
-            (delay_o, link_o, o)
-            for o, (delay_o, link_o) in enumerate(zip(*cell(ends[g], start), strict=True))
-            if delay_o <= delay_s + figures[g][0]
+            (later_o, link_o, o, delay_o)
+            for o, (delay_o, later_o, link_o) in enumerate(cell(ends[g], start))
+            if later_o <= later_s + figures[g][1]
             and max(link, ready + delay_o) + link_o <= deadlines[g]
         ]
         if offers:
             end = ends[g]
-            delay_s, link_s, option = min(offers)
+            later_s, link_s, option, delay_s = min(offers)
             continue
         kept[0].append(end)
         kept[1].append(option)
-        delay += delay_s
-        link = max(link, float(ready_s[end]) + delay) + link_s
-        start, end, option, (delay_s, link_s) = end, ends[g], options[g], figures[g]
+        link = max(link, float(ready_s[end]) + delay + delay_s) + link_s
+        delay += later_s
+        start, end, option = end, ends[g], options[g]
+        delay_s, later_s, link_s = figures[g]
     kept[0].append(end)
     kept[1].append(option)
     return kept

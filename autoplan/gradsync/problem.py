@@ -32,6 +32,14 @@ class GroupCost:
     """Seconds on the compute stream to select the elements that are sent; None for dense."""
     density: float = 1.0
     """Share of the elements that is sent; 1.0 is dense."""
+    handling: Cost | None = None
+    """Seconds that the exchange takes from the backward that goes on beside it; so it does not
+    from the last group's, beside which there is none."""
+
+    @property
+    def delays(self) -> bool:
+        """Whether exchanging a group makes the backward longer."""
+        return self.sparsify is not None or self.handling is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

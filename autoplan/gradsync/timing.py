@@ -17,9 +17,11 @@ class Timing:
     finish_s: float
     """End of the last exchange, or of compute if later."""
     compute_s: float
-    """End of compute: backward and every sparsification."""
+    """End of compute: backward, every sparsification, and what exchanges took from it."""
     sparsify_s: float
     """Seconds of compute that went into sparsification."""
+    handling_s: float
+    """Seconds of compute that exchanges took from the backward beside them."""
     communicate_s: float
     """Seconds of the link."""
     spans: tuple[tuple[float, float], ...]
@@ -37,7 +39,8 @@ def time_groups(
     """Runs the recurrence of DESIGN 3.2 (facts/mgs.md section 1.1) over any grouping.
 
     A group is ready when the last of its layers is; its sparsification runs on the compute stream
-    and delays what follows; then its exchange queues, in the groups' order, on one FIFO link.
+    and delays what follows; then its exchange queues, in the groups' order, on one FIFO link, and
+    what it takes from compute delays what follows, too.
 
     Args:
         problem: gradients and costs.
@@ -54,18 +57,23 @@ def time_groups(
     closing = {min(group): g for g, group in enumerate(groups) if group}
     sizes = [problem.group_elements(group) for group in groups]
     ready = [0.0] * len(groups)
-    compute = sparsified = 0.0
+    compute = sparsified = handled = 0.0
     for layer in range(problem.num_layers - 1, -1, -1):
         compute += problem.backward_s[layer]
         g = closing.get(layer)
         if g is None:
             continue
-        sparsify = problem.costs[chosen[g]].sparsify
+        cost = problem.costs[chosen[g]]
+        sparsify = cost.sparsify
         if sparsify is not None and sizes[g] > 0:
             work = priced("sparsify", sparsify, sizes[g])
             sparsified += work
             compute += work
         ready[g] = compute
+        if cost.handling is not None and g + 1 < len(groups):
+            work = priced("handling", cost.handling, sizes[g])
+            handled += work
+            compute += work
     link = busy = 0.0
     spans = []
     for g, size in enumerate(sizes):
@@ -78,6 +86,7 @@ def time_groups(
         finish_s=max(compute, link),
         compute_s=compute,
         sparsify_s=sparsified,
+        handling_s=handled,
         communicate_s=busy,
         spans=tuple(spans),
     )

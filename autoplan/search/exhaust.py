@@ -67,8 +67,8 @@ def exhaust(
     """Looks at every plan of a small space.
 
     Returns None where the space is too large, limits gradient groups, makes them sparse or leaves
-    no exact ones, where exchanges are measured, where the quick bounds leave nothing to look for,
-    and where the scorer's time ends first.
+    no exact ones, where the quick bounds leave nothing to look for, and where the scorer's time
+    ends first.
 
     Args:
         scorer: scores the plans.
@@ -124,6 +124,8 @@ def _build(
             if candidate.score.feasible and candidate.score.step_s < best_s:
                 best, best_s = candidate, candidate.score.step_s
     proven = least_s >= best_s * (1 - ROUNDING)
+    if scorer.predictor.cluster.device.exchange_handling is not None:
+        complete &= proven  # the groups that end first without it need not be the best with it
     return Exhausted(best=best, bound_s=best_s if proven else least_s, complete=complete)
 
 

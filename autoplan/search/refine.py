@@ -92,8 +92,13 @@ class Scorer:
         """Whether cuts can be moved in batches: the space leaves them open, groups are plain."""
         space = self.space
         plain = space.densities == (1.0,) and space.limits(1.0) == GroupLimits()
-        mover = self._batch if self._load_cuts is None else self._load_cuts
-        return space.cuts == "open" and plain and mover.supported
+        supported = self._load_cuts is None or self._load_cuts.supported
+        return space.cuts == "open" and plain and supported
+
+    @property
+    def moves_cuts_exactly(self) -> bool:
+        """Whether no cut that a batch has moved is worth moving alone."""
+        return self.moves_cuts and (self._load_cuts is not None or self._batch.exact)
 
     @property
     def least_missing_bytes(self) -> float:
@@ -189,21 +194,33 @@ class Scorer:
 def refine(start: Candidate, scorer: Scorer, proposer: Proposer, limit: int) -> Candidate:
     """Hill-climbs from a candidate, taking each improving move, for at most `limit` moves.
 
-    Where cuts can be moved in batches, every other move is followed by the best cuts near it.
+    Where cuts can be moved in batches, every move is followed by the best cuts near it; where these
+    are not exact, cuts are also moved one by one in the end.
     """
     best = start
     improved = True
     while improved and limit > 0:
         improved = False
-        for layout in neighbours(best.layout, proposer, cuts=not scorer.moves_cuts):
+        for layout, scored in _moves(best.layout, scorer, proposer):
             if limit == 0 or scorer.expired:
                 return best
             limit -= 1
-            candidate = scorer.near(layout)
+            candidate = scored(layout)
             if candidate.rank < best.rank:
                 best, improved = candidate, True
                 break
     return best
+
+
+def _moves(
+    layout: Layout, scorer: Scorer, proposer: Proposer
+) -> Iterator[tuple[Layout, Callable[[Layout], Candidate]]]:
+    """Layouts one move away, with what each of them is scored by."""
+    for other in neighbours(layout, proposer, cuts=not scorer.moves_cuts):
+        yield other, scorer.near
+    if scorer.moves_cuts and not scorer.moves_cuts_exactly:
+        for other in _moved_cuts(layout):
+            yield other, scorer.candidate
 
 
 def neighbours(layout: Layout, proposer: Proposer, *, cuts: bool = True) -> Iterator[Layout]:

@@ -55,9 +55,12 @@ class StageOptions:
         stage = Stage(
             layers=layers, replicas=replicas, recompute=recompute == "always", groups=groups
         )
+        # Policies do not know what an exchange takes from the backward beside it.
+        optimal = self.costs.cluster.device.exchange_handling is None or replicas == 1
         if self._fits(stage):
-            return Choice(stages=(stage,), settled=True)
+            return Choice(stages=(stage,), settled=optimal)
         kept, settled = self._within_memory(stage)
+        settled &= optimal
         if recompute != "where-needed":
             return Choice(stages=(kept or stage,), settled=settled)
         asked = dataclasses.replace(stage, recompute=True)

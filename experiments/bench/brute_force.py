@@ -163,7 +163,7 @@ def layout_of(shape: BatchShape, bounds: Sequence[int], recompute: Any) -> Layou
 def optimum(proposer: Proposer) -> tuple[float, Layout | None, int]:
     """The least step of all plans that fit, infinite for none; its layout; how many there are."""
     batch, predictor, space = BatchScorer(proposer.predictor), proposer.predictor, proposer.space
-    assert batch.supported
+    assert batch.exact
     shapes = list(shapes_of(proposer))
     bounds = {s: partitions(proposer.num_layers, s) for s in proposer.domain.stages}
     of_shape = [bounds[len(shape.replicas)] for shape in shapes]

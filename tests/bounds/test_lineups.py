@@ -22,6 +22,7 @@ from autoplan.batch_scores import BatchScorer, BatchShape
 from autoplan.bounds.lineup_terms import chosen
 from autoplan.bounds.plans import PlanBounds, PlanDomain
 from autoplan.cluster import FusedCopy, MeasuredCollective
+from autoplan.cluster.collectives import GroupShape, collective_cost
 from autoplan.pipeline import lineup_walk, lineups
 from autoplan.pipeline.certificate import GPIPE, ONE_F_ONE_B, REPLICA, STAGE
 from autoplan.pipeline.lineup_walk import within
@@ -290,6 +291,44 @@ def test_the_bound_holds_for_measured_exchanges(kind):
         best_s = min((score.step_s for score in scores if score.feasible), default=None)
         if best_s is not None:
             assert predictor.bounds.certified_s(1.5 * best_s) <= best_s * (1 + 1e-12)
+
+
+def test_a_table_on_the_formulas_own_line_leaves_the_bounds_as_they_are():
+    rng = random.Random(36)
+    told_apart = 0
+    for _ in range(10):
+        model, slow = (
+            random_workload(rng, max_layers=5),
+            link(rng.uniform(0, 1), rng.uniform(1, 20)),
+        )
+        where = cluster(4, intra_node=slow, all_reduce="ring")
+        job, sizes = Job(global_batch=4), (8.0, 64.0, 1e4)
+        domain = PlanDomain(microbatches=(1, 2), replicas=(2, 4), stages=(1, 2))
+
+        def measured(times, where=where, sizes=sizes):
+            tables = []
+            for devices in (2, 3, 4):
+                formula = collective_cost(where, GroupShape(devices=devices), "all_reduce")
+                tables.append(
+                    MeasuredCollective(
+                        collective="all_reduce",
+                        devices=devices,
+                        nodes=1,
+                        size_bytes=sizes,
+                        seconds=tuple(times * formula.at(size) for size in sizes),
+                    )
+                )
+            return dataclasses.replace(where, measured=tuple(tables))
+
+        formula, same, slower = (
+            Predictor(model, each, job, domain).bounds for each in (where, measured(1), measured(3))
+        )
+        assert same.quick_s == pytest.approx(formula.quick_s, rel=1e-9)
+        reached_s = 1.3 * formula.quick_s
+        expected_s = formula.certified_s(reached_s)
+        assert same.certified_s(reached_s) == pytest.approx(expected_s, rel=1e-9)
+        told_apart += slower.certified_s(reached_s) > expected_s * (1 + 1e-6)
+    assert told_apart >= 3
 
 
 def test_the_compiled_walk_equals_the_same_walk_interpreted(monkeypatch):

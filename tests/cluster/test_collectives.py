@@ -159,6 +159,19 @@ def test_neighbours_on_the_network_slow_a_measured_collective():
     assert shared.at(20.0) == pytest.approx(6.0 + 20.0)
 
 
+def test_the_floor_of_a_table_is_a_line_below_it_and_a_formula_is_its_own():
+    measured = (table(devices=2, nodes=2),)
+    where = cluster(2, nodes=2, inter_node=link(0.0, 1.0), measured=measured, all_reduce="ring")
+    shared = collective_cost(where, shape_of(where, (2, 2), "stage"), "all_reduce")
+    assert shared.floor.table is None
+    # Of the table, the line through its last two points, and 1 s/byte for the neighbours.
+    assert shared.floor.pieces == (pytest.approx((2.0, 1.2)),)
+    for size in [0.5, 10.0, 15.0, 30.0, 1e3]:
+        assert 0 < shared.floor.at(size) <= shared.at(size) * (1 + 1e-12)
+    four = collective_cost(where, shape_of(where, (4,)), "all_reduce")
+    assert four.floor is four
+
+
 @given(st.randoms(use_true_random=False), st.sampled_from(["all_reduce", "all_gather"]))
 def test_many_is_at_for_each_element(rng, kind):
     where = a_cluster(rng)

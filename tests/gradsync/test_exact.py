@@ -38,6 +38,15 @@ LINKS = ("affine", "concave", "convex", "any", "table")
 TOP_KS = ("x log x", "floor", "linear", "affine")
 
 
+def handled(problem, rng):
+    """The same where exchanges take their share from the backward beside them."""
+    costs = tuple(
+        dataclasses.replace(cost, handling=random_cost(rng, rng.choice(["affine", "any"])))
+        for cost in problem.costs
+    )
+    return dataclasses.replace(problem, costs=costs)
+
+
 def random_problem(rng, most_layers, costs, limited):
     """Equal times, times of 0 and layers without elements are common."""
     layers = int(rng.integers(1, most_layers + 1))
@@ -94,6 +103,23 @@ def test_exact_equals_all_groupings_and_choices(costs, limited):
         check_against_brute_force(random_problem(np.random.default_rng(seed), 6, costs, limited))
 
 
+@pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
+@pytest.mark.parametrize("costs", ["dense", "sparse", "mixed"])
+def test_exact_knows_what_exchanges_take_from_compute(costs, limited):
+    changed = 0
+    for seed in range(250):
+        rng = np.random.default_rng(seed)
+        bare = random_problem(rng, 6, costs, limited)
+        problem = handled(bare, rng)
+        check_against_brute_force(problem)
+        if oracle.brute_force(bare) is not None:
+            groups, choices = exact_grouping(bare)
+            unaware_s = time_groups(problem, groups, choices).finish_s
+            best_s = time_groups(problem, *exact_grouping(problem)).finish_s
+            changed += best_s < unaware_s * (1 - 1e-9)
+    assert changed > 20
+
+
 @pytest.mark.parametrize("costs", ["dense", "sparse"])
 def test_exact_equals_all_groupings_of_up_to_12_layers(costs):
     for seed in range(12):
@@ -104,7 +130,9 @@ def test_exact_equals_all_groupings_of_up_to_12_layers(costs):
 @pytest.mark.parametrize("costs", ["sparse", "mixed"])
 def test_labels_equal_the_plain_ones_on_longer_problems(costs):
     for seed in range(12):
-        problem = random_problem(np.random.default_rng(seed), 24, costs, limited=seed % 3 == 0)
+        rng = np.random.default_rng(seed)
+        problem = random_problem(rng, 24, costs, limited=seed % 3 == 0)
+        problem = handled(problem, rng) if seed % 2 else problem
         least_s = oracle.pareto_finish_s(problem)
         if least_s is not None:
             groups, choices = exact_grouping(problem)

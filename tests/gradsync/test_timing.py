@@ -37,6 +37,16 @@ def test_each_group_takes_the_cost_chosen_for_it():
     assert time_groups(three_layers(SPARSE, DENSE), ((2,), (1, 0)), (0, 1)).finish_s == 24.0
 
 
+def test_what_an_exchange_takes_from_compute_delays_the_groups_after_it():
+    handled = GroupCost(communicate=lambda x: 2.0 * x, handling=lambda x: 0.25 * x)
+    # 2 is ready at 1 and sent to 5, and takes 0.5 of the backward of 1, which ends at 3.5 instead
+    # of 3: sent from 5 to 15. It takes 1.25 of the backward of 0, which ends at 8.75: to 21.
+    found = time_groups(three_layers(handled), ((2,), (1,), (0,)))
+    assert found.spans == ((1.0, 5.0), (5.0, 15.0), (15.0, 21.0))
+    assert (found.compute_s, found.handling_s, found.sparsify_s) == (8.75, 1.75, 0.0)
+    assert time_groups(three_layers(handled), ((2, 1, 0),)).handling_s == 0
+
+
 def test_groups_that_are_not_contiguous_wait_for_their_last_layer_and_their_turn():
     # {2, 0} is complete at 7 and sent to 17; {1} was ready at 3 but comes after it.
     found = time_groups(three_layers(DENSE), ((2, 0), (1,)))

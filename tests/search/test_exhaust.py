@@ -5,7 +5,7 @@ import random
 import time
 
 import pytest
-from builders import random_cluster, random_job, random_plan, random_workload
+from builders import random_cluster, random_job, random_measured, random_plan, random_workload
 
 from autoplan.bounds.plans import divisors
 from autoplan.errors import NothingFeasibleError
@@ -19,9 +19,12 @@ from autoplan.search.space import SearchSpace
 EVERYTHING = SearchSpace(recompute=("never", "where-needed"))
 
 
-def random_proposer(rng, space=EVERYTHING):
-    parts = random_workload(rng, max_layers=5), random_cluster(rng, max_nodes=2), random_job(rng)
-    return Proposer(*parts, space)
+def random_proposer(rng, space=EVERYTHING, exchange_handling=False):
+    """Every other of them with measured costs; what exchanges take from compute only if asked."""
+    where = random_cluster(rng, max_nodes=2)
+    if rng.random() < 0.5:
+        where = random_measured(rng, where, exchange_handling=exchange_handling)
+    return Proposer(random_workload(rng, max_layers=5), where, random_job(rng), space)
 
 
 def exhausted(proposer, reached_s=math.inf, **options):
@@ -90,7 +93,7 @@ def test_no_plan_beats_the_bound_whatever_its_groups_and_whichever_stages_recomp
     rng = random.Random(32)
     fitting = 0
     for _ in range(40):
-        proposer = random_proposer(rng)
+        proposer = random_proposer(rng, exchange_handling=True)
         bound_s, devices = exhausted(proposer).bound_s, proposer.num_devices
         batch = proposer.predictor.job.global_batch
         for _ in range(60):
