@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from autoplan.errors import InputError
 from autoplan.execute.collectives import Collective, RingCollective
 from autoplan.execute.exchange import ThreadedExchange
-from autoplan.execute.gloo import gloo_collectives, group_environment
+from autoplan.execute.gloo import gloo_collectives
 from autoplan.execute.gradient_groups import Exchange, PlannedGroup
 from autoplan.execute.link_probe import GpuProbe, HostProbe, LinkProbe
 from autoplan.execute.model_source import require_paddle
@@ -18,6 +18,7 @@ from autoplan.execute.nccl import (
     NcclExchange,
     NcclGroups,
     NcclNeighbours,
+    group_environment,
 )
 from autoplan.execute.paddle_device import cpu_name, current_device, set_threads
 from autoplan.execute.paddle_work import PaddleWork
@@ -145,9 +146,8 @@ class EmulatedBackend:
         groups = self._job.members()
         if not self._job.framework_groups:
             return {g: RingCollective(self._post, g) for g in groups if self._rank in g}
-        environment = group_environment(self._rank, endpoints, "gloo")
         with starting_first():
-            return gloo_collectives(groups, self._post, environment)
+            return gloo_collectives(groups, self._post, endpoints)
 
 
 class HostBackend(EmulatedBackend):

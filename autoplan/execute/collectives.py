@@ -30,8 +30,8 @@ class Collective(Protocol):
 class RingCollective:
     """Reduce-scatter and all-gather around a ring of the ranks' own connections.
 
-    Paddle's Gloo refuses connections to some groups of more than two ranks that are not all ranks
-    (facts/realruns.md section 1); this one does not need it at all.
+    It needs no framework, and waits as long as it takes: Gloo gives up after 30 s
+    (facts/realruns.md section 1).
     """
 
     name = "ring"

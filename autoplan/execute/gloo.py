@@ -1,22 +1,26 @@
-"""Collectives by Paddle's Gloo, for the groups that it connects reliably."""
+"""Collectives by Paddle's Gloo."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autoplan.execute.collectives import Collective, RingCollective
+from autoplan.execute.collectives import Collective
 from autoplan.execute.model_source import require_paddle
-from autoplan.execute.transport import PostOffice
+from autoplan.execute.sockets import free_port
+from autoplan.execute.transport import Message, PostOffice
 
 Floats = NDArray[np.float32]
 
-MOST_RANKS_OF_A_PART = 2
-"""Larger groups that are not the whole world are refused connections now and then."""
+_STORE_S = 60
+"""How long members may keep each other waiting at the store through which they meet."""
+_ALONE = 1
+"""Members for whom a store waits before it serves: nobody calls before it does, since those who
+call too early sleep for seconds."""
 
 
 class GlooCollective:
@@ -55,32 +59,46 @@ def group_environment(rank: int, endpoints: tuple[str, ...], backend: str) -> di
     }
 
 
-def served_by_gloo(members: tuple[int, ...], world: int) -> bool:
-    """Whether Gloo connects a group of these ranks reliably."""
-    return len(members) > 1 and len(members) in {MOST_RANKS_OF_A_PART, world}
-
-
 def gloo_collectives(
-    groups: Iterable[tuple[int, ...]], post: PostOffice, environment: Mapping[str, str]
+    groups: Iterable[tuple[int, ...]], post: PostOffice, endpoints: tuple[str, ...]
 ) -> dict[tuple[int, ...], Collective]:
-    """A collective for each group that holds this rank: Gloo where it serves, else a ring.
+    """A collective for each group that holds this rank.
 
-    All ranks must call it with the same groups in the same order, as Paddle counts groups.
+    Each group has a store of its own. Paddle keeps what members tell each other in one store, by
+    their places in the group alone: a group that starts while that of another is still there finds
+    addresses at which nobody listens any more (facts/realruns.md section 1).
+
+    All ranks must call it with the same groups, which are connected in their order.
+
+    Args:
+        groups: of ranks, each rising.
+        post: this rank's connections.
+        endpoints: of each rank, "host:port"; only the hosts count.
     """
-    wanted = sorted(set(groups))
-    world = int(environment["PADDLE_TRAINERS_NUM"])
-    os.environ.update(environment)
-    distributed = require_paddle().distributed
-    distributed.init_parallel_env()
-    found: dict[tuple[int, ...], Collective] = {}
-    for members in wanted:
-        if not served_by_gloo(members, world):
-            continue
-        group = None if len(members) == world else distributed.new_group(list(members))
-        if post.rank in members:
-            found[members] = GlooCollective(group, members)
+    os.environ["PADDLE_TRAINER_ID"] = str(post.rank)  # asked for, whatever comes of it
     return {
-        members: found.get(members) or RingCollective(post, members)
-        for members in wanted
+        members: GlooCollective(_connected(number, members, post, endpoints), members)
+        for number, members in enumerate(sorted(set(groups)), start=1)
         if post.rank in members
     }
+
+
+def _connected(
+    number: int, members: tuple[int, ...], post: PostOffice, endpoints: tuple[str, ...]
+) -> Any:
+    """A Paddle group of these ranks, the first of whom serves the store."""
+    core = require_paddle().base.core
+    leader, *others = members
+    host, place = endpoints[leader].rpartition(":")[0], members.index(post.rank)
+    if post.rank == leader:
+        port = free_port()
+        store = core.TCPStore(host, port, True, _ALONE, _STORE_S)
+        for rank in others:
+            post.send(rank, "collective", Message(arrays=(np.array([port]),)))
+    else:
+        told = post.receive(leader, "collective").arrays[0]
+        assert told is not None
+        store = core.TCPStore(host, int(told[0]), False, _ALONE, _STORE_S)
+    joined = core.ProcessGroupGloo.create(store, place, len(members), number)
+    group = require_paddle().distributed.communication.group.Group
+    return group(place, number, list(members), pg=joined, name=f"replicas {number}")

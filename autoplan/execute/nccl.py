@@ -27,6 +27,18 @@ from autoplan.gradsync.costs import kept
 _CHANNELS: tuple[Channel, Channel] = ("forward", "backward")
 
 
+def group_environment(rank: int, endpoints: tuple[str, ...], backend: str) -> dict[str, str]:
+    """The variables by which Paddle finds the other ranks."""
+    return {
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINERS_NUM": str(len(endpoints)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_DISTRI_BACKEND": backend,
+    }
+
+
 class GpuTensors:
     """Tensors on one CUDA device; layers of other stages stay on the host."""
 

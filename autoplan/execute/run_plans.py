@@ -10,7 +10,6 @@ from typing import Any
 
 from autoplan.errors import require, words
 from autoplan.execute.clocks import LoadMeter
-from autoplan.execute.gloo import served_by_gloo
 from autoplan.execute.launch import Launch, RunFailedError
 from autoplan.execute.protocol import (
     QUIET_LOAD,
@@ -221,7 +220,7 @@ class _Sweep:
         groups = {s.ranks for costs in self.costs for s in costs.stages}
         gloo = (
             self.modes.needs_framework
-            and any(served_by_gloo(g, self.ranks) for g in groups)
+            and any(len(group) > 1 for group in groups)
             and max(self.predicted_s) * self._crowding < _LONGEST_GLOO_STEP_S
         )
         framework_groups = self.ranks > 1 if on_gpu else gloo

@@ -48,6 +48,13 @@ def listen(folder: Path, name: str, host: str | None = None) -> tuple[socket.soc
     return listener, address
 
 
+def free_port() -> int:
+    """A port that nobody on this machine uses now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
 def connect(address: str, token: str, greeting: dict[str, Any]) -> socket.socket:
     """Connects to an address and says who is calling.
 

@@ -31,7 +31,7 @@ from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.link_probe import ProbeOrder, timed
 from autoplan.execute.model_source import complaint
 from autoplan.execute.priorities import claim_core, go_first
-from autoplan.execute.sockets import connect, receive_frame, send_frame
+from autoplan.execute.sockets import connect, free_port, receive_frame, send_frame
 from autoplan.execute.stage_runner import StageRunner
 from autoplan.execute.stage_work import StageWork
 from autoplan.execute.transport import PostOffice
@@ -150,7 +150,7 @@ def _obey(rank: int, control: _Control, token: str) -> None:
         sys.setswitchinterval(_SWITCH_S)
         go_first()
     post = PostOffice(rank, control.folder, token, control.host)
-    endpoint = f"{control.host or '127.0.0.1'}:{_free_port()}"
+    endpoint = f"{control.host or '127.0.0.1'}:{free_port()}"
     control.answer("listening", address=post.address, endpoint=endpoint)
     others = control.order()
     post.introduce(tuple(others["addresses"]))
@@ -173,13 +173,6 @@ def _obey(rank: int, control: _Control, token: str) -> None:
             control.answer("probed", **worker.probe(probe))
         else:
             return
-
-
-def _free_port() -> int:
-    """A port that nobody on this machine uses now."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _prepare_process() -> None:

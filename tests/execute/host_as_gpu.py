@@ -9,8 +9,8 @@ import os
 import sys
 
 from autoplan.execute import backends, nccl, worker
-from autoplan.execute.gloo import group_environment
 from autoplan.execute.model_source import require_paddle
+from autoplan.execute.nccl import group_environment
 from autoplan.execute.paddle_device import current_device
 
 
