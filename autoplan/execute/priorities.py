@@ -7,17 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 
-_own_core = False
+_on_one_core = False
 
 
-def claim_core(core: int) -> None:
-    """Keeps this process on a core that no other rank uses; threads that communicate go first.
-
-    Where ranks share cores, those of one rank would keep the others from computing.
-    """
-    global _own_core
+def keep_to_core(core: int) -> None:
+    """Keeps this process on one core, on which threads that communicate go first."""
+    global _on_one_core
     os.sched_setaffinity(0, {core})
-    _own_core = True
+    _on_one_core = True
 
 
 def go_first() -> None:
@@ -28,24 +25,21 @@ def go_first() -> None:
 
 
 def communicate_first() -> None:
-    """Has this thread go before the one that computes on the rank's own core.
+    """Has this thread go before those that compute on the rank's core.
 
     A thread that communicates sleeps nearly all the time and takes little; behind one that
     computes it would wait for its turn at every message, milliseconds each, and so would its peers.
     """
-    if _own_core:
+    if _on_one_core:
         go_first()
 
 
 @contextlib.contextmanager
 def starting_first() -> Iterator[None]:
-    """Threads that are started in the meantime go first on the rank's own core once this is left.
-
-    Not before: ranks that connect all at once overrun each other's queues of callers.
-    """
+    """Threads that a library starts in the meantime go first on the rank's core, like its own."""
     before = _threads()
     yield
-    for thread in _threads() - before if _own_core else ():
+    for thread in _threads() - before if _on_one_core else ():
         with contextlib.suppress(OSError):
             os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
 

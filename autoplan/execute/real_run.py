@@ -66,7 +66,7 @@ class Environment:
     cores: int
     """Cores that these could use."""
     pinned: bool
-    """Whether each rank kept to a core of its own."""
+    """Whether each rank kept to one core."""
     collectives: str
     """Who exchanged gradients, such as "gloo"."""
     profile_ratio_before: float | None = None

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from typing import Any
 
 from autoplan.errors import require, words
@@ -215,7 +216,7 @@ class _Sweep:
         self.current = None
 
     def _job(self) -> tuple[WorkerJob, bool]:
-        """What the ranks are to do, and whether each keeps to a core of its own."""
+        """What the ranks are to do, and whether each keeps to one core."""
         on_gpu = self.modes.device == "gpu"
         groups = {s.ranks for costs in self.costs for s in costs.stages}
         gloo = (
@@ -224,9 +225,8 @@ class _Sweep:
             and max(self.predicted_s) * self._crowding < _LONGEST_GLOO_STEP_S
         )
         framework_groups = self.ranks > 1 if on_gpu else gloo
-        one_core_each = self.modes.compute == "real" and self.ranks <= len(self.cores)
-        here = self.starter.host is None and not on_gpu
-        pinned = one_core_each and here and self._is_quiet()
+        computes_here = self.modes.compute == "real" and self.starter.host is None and not on_gpu
+        pinned = computes_here and self._is_quiet()
         job = WorkerJob(
             runs=tuple(
                 PlannedRun(plan=plan, costs=costs)
@@ -238,7 +238,7 @@ class _Sweep:
             seed=self.settings.seed,
             framework_groups=framework_groups,
             devices=tuple(map(self.starter.device, range(self.ranks))) if on_gpu else (),
-            cores=tuple(self.cores[: self.ranks]) if pinned else (),
+            cores=tuple(islice(cycle(self.cores), self.ranks)) if pinned else (),
         )
         return job, pinned
 

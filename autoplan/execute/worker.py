@@ -30,7 +30,7 @@ from autoplan.execute.gradient_groups import Exchange, NoExchange
 from autoplan.execute.host_memory import keep_freed_memory
 from autoplan.execute.link_probe import ProbeOrder, timed
 from autoplan.execute.model_source import complaint
-from autoplan.execute.priorities import claim_core, go_first
+from autoplan.execute.priorities import go_first, keep_to_core
 from autoplan.execute.sockets import connect, free_port, receive_frame, send_frame
 from autoplan.execute.stage_runner import StageRunner
 from autoplan.execute.stage_work import StageWork
@@ -144,7 +144,7 @@ def _obey(rank: int, control: _Control, token: str) -> None:
     """Does what the launch orders, until it says stop."""
     job = build(WorkerJob, control.order(), "job")
     if job.cores:
-        claim_core(job.cores[rank])
+        keep_to_core(job.cores[rank])
     if not job.modes.needs_framework:
         # A rank that emulates all of its work sleeps nearly all the time.
         sys.setswitchinterval(_SWITCH_S)

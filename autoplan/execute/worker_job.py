@@ -40,7 +40,7 @@ class WorkerJob:
     devices: tuple[int, ...] = ()
     """The number of each rank's GPU; empty on CPUs."""
     cores: tuple[int, ...] = ()
-    """The core that each rank keeps to; empty leaves that to the system."""
+    """The core that each rank keeps to, shared where there are fewer; empty leaves that open."""
     probed_groups: tuple[tuple[int, ...], ...] = ()
     """Ranks whose links are measured, beside the groups of the plans."""
 
