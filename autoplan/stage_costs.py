@@ -148,7 +148,8 @@ class StageCosts:
             parts.append(Affine(copy.s_per_group, copy.s_per_element))
         if density == 1:
             parts.append(AllReduce(collective, job.gradient_bytes_per_element))
-            return GroupCost(communicate=_joined(parts), handling=self._exchange_handling(density))
+            handling = self._exchange_handling(shape.devices, density)
+            return GroupCost(communicate=_joined(parts), handling=handling)
         if device.top_k is None:
             allowed = f"a table of measured seconds, since a group has density {density:g}"
             raise InputError("device.top_k", words("nothing"), allowed, source=self.cluster.name)
@@ -166,7 +167,7 @@ class StageCosts:
             communicate=_joined(parts),
             sparsify=select,
             density=density,
-            handling=self._exchange_handling(density),
+            handling=self._exchange_handling(shape.devices, density),
         )
 
     def _handling_s_C(self, samples: float) -> Floats:
@@ -180,9 +181,10 @@ class StageCosts:
             seconds_C[1:-1] = [handling.at(size * samples) for size in self.cut_bytes_C[1:-1]]
         return seconds_C
 
-    def _exchange_handling(self, density: float) -> ElementCost | None:
+    def _exchange_handling(self, replicas: int, density: float) -> ElementCost | None:
         """What the exchange of a group takes from a backward that goes on meanwhile."""
-        handling, copy = self.cluster.device.exchange_handling, self.cluster.device.fused_copy
+        device = self.cluster.device
+        handling, copy = device.exchange_handling, device.fused_copy
         if handling is None:
             return None
         width = self.job.gradient_bytes_per_element
@@ -195,6 +197,9 @@ class StageCosts:
             for each_bytes in (width, INDEX_BYTES):
                 by_sent = Affine(handling.s_per_message, handling.s_per_byte * each_bytes)
                 parts.append(OfKept(by_sent, density))
+            if device.top_k is not None:
+                added = Affine(0.0, replicas * device.top_k.scatter_add_s_per_element)
+                parts.append(OfKept(added, density))
         return _joined(parts)
 
     def _compute_s(

@@ -12,7 +12,7 @@ from autoplan.documents import STRICT
 from autoplan.execute.collectives import Collective
 from autoplan.execute.transport import Message, PostOffice
 
-_OTHER_BYTES = 1 << 24
+OTHER_BYTES = 1 << 24
 """More than a core's own caches hold."""
 
 ProbedOperation = Literal["transfer", "all_reduce", "all_gather"]
@@ -62,7 +62,7 @@ def timed(probe: LinkProbe, order: ProbeOrder) -> tuple[list[float], list[float]
     }
     call = calls[order.operation]
     ways = 2 if order.operation == "transfer" else 1
-    others = np.ones(_OTHER_BYTES if order.cold else 0, np.uint8)
+    others = np.ones(OTHER_BYTES if order.cold else 0, np.uint8)
     wall_s, cpu_s = [], []
     for _ in range(order.repeats + 1):
         if order.cold:
