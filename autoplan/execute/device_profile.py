@@ -215,9 +215,7 @@ def _top_k(model: TrainableModel, gradients: HostGradients, density: float, repe
 def _copies(gradients: HostGradients, repeats: int) -> tuple[FusedCopy, Fit]:
     """Runs of consecutive parameters, copied to one buffer and back, with caches cold before."""
     ends = np.cumsum(gradients.sizes)
-    groups = [(0, int(np.searchsorted(ends, size)) + 1) for size in _sizes(int(ends[-1]))]
-    groups += [(n, n + 1) for n in range(len(gradients.sizes))]
-    groups = sorted({(a, min(b, len(gradients.sizes))) for a, b in groups})
+    groups = sorted({(0, int(np.searchsorted(ends, n)) + 1) for n in _sizes(int(ends[-1]))})
     seconds_G = np.array([_copy_s(gradients, group, repeats) for group in groups])
     elements_G = np.array([float(sum(gradients.sizes[slice(*group)])) for group in groups])
     fit = fit_affine(elements_G.tolist(), seconds_G.tolist())

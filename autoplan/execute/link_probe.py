@@ -12,8 +12,8 @@ from autoplan.documents import STRICT
 from autoplan.execute.collectives import Collective
 from autoplan.execute.transport import Message, PostOffice
 
-OTHER_BYTES = 1 << 24
-"""More than a core's own caches hold."""
+OTHER_BYTES = 1 << 26
+"""More than a core's own caches hold, and its share of those that it has in common with others."""
 
 ProbedOperation = Literal["transfer", "all_reduce", "all_gather"]
 
