@@ -89,7 +89,7 @@ class IslandSearch:
                 number=number,
                 islands=budget.workers,
                 seed=(budget.seed + study.num_trials) % 2**32,
-                generation=generation_of(budget.workers),
+                generation=generation_of(budget.workers, budget.trials),
                 earlier=tuple(earlier),
             )
             for number in range(budget.workers)

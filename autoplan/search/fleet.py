@@ -14,6 +14,9 @@ from autoplan.search.survey import Proposals
 
 _GENERATION, _MANY = 4, 1000
 """Trials of an island between migrations: at least; and for so many islands, as many."""
+_LONG_GENERATION, _GENERATIONS = 16, 8
+"""In a search of many trials: as many, since each costs a call; but at least so many generations.
+"""
 _STEP_S, _STEPS_PER_S = 0.75, 80
 """Seconds of an island's step, and longer where more than so many would end in one second."""
 _ROWS = 64
@@ -75,7 +78,7 @@ class Fleet:
         """Deals the trials that are left out to the islands."""
         workers = session.budget.workers
         self.session = session
-        self.generation = generation_of(workers)
+        self.generation = generation_of(workers, session.budget.trials)
         self.step_s = max(_STEP_S, workers / _STEPS_PER_S)
         self.num_candidates = self.num_lost = 0
         self.last_loss = ""
@@ -218,6 +221,7 @@ class Fleet:
             slot.quota += max(0, trials) // len(heirs) + (i < max(0, trials) % len(heirs))
 
 
-def generation_of(workers: int) -> int:
+def generation_of(workers: int, trials: int) -> int:
     """Trials of an island between migrations: more where more islands talk to one driver."""
-    return max(_GENERATION, workers**2 // _MANY)
+    long = min(_LONG_GENERATION, trials // (workers * _GENERATIONS))
+    return max(_GENERATION, long, workers**2 // _MANY)

@@ -1,7 +1,8 @@
 """What travels between islands, and when: the same however long each island takes.
 
-An island that begins generation g learns from the generations up to g - LAG of all islands, so it
-waits only for islands that are further behind.
+An island that begins generation g learns from the generations up to g less a lag of all islands, so
+it waits only for islands that are further behind. The lag grows with g: islands whose trials take
+longer than those of others fall back by more and more.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from autoplan.search.island import Stepped, Tried
 from autoplan.search.pareto import Front, Searched
 from autoplan.search.refine import Candidate
 
-LAG = 4
-"""Generations by which an island may be ahead of the slowest."""
+LAG, LAG_SHARE = 4, 3
+"""Generations by which an island may be ahead of the slowest: at least, and as a part of its own.
+"""
 ROUNDS_LAG = 2
 """Rounds by which an island may be ahead of the slowest, in a search for a front."""
 _KEPT, _SENT = 8, 2
@@ -41,11 +43,11 @@ class Migration:
 
     def needs(self, first: int) -> int:
         """Trials that every island must have done before one begins its trial `first`."""
-        return max(0, (first // self.generation - LAG + 1) * self.generation)
+        return max(0, (_known_until(first // self.generation) + 1) * self.generation)
 
     def immigrants(self, island: int, first: int) -> tuple[Tried, ...]:
         """The best trials of others that an island beginning its trial `first` has not had yet."""
-        until = first // self.generation - LAG
+        until = _known_until(first // self.generation)
         if first % self.generation or until < 0:
             return ()
         had = self._had[island]
@@ -68,8 +70,15 @@ class Migration:
                 if len(best) == _KEPT:
                     break
             self._pools[g] = list(best.values())
-            self._pools.pop(g - 2 * LAG, None)
+        # No island is further behind than the newest pool, nor asks for older ones than it may.
+        for g in [g for g in self._pools if g < _known_until(max(self._pools))]:
+            del self._pools[g]
         return self._pools[until] if until in self._pools else self._pools[start]
+
+
+def _known_until(generation: int) -> int:
+    """The last generation of others that an island knows when it begins one."""
+    return generation - max(LAG, generation // LAG_SHARE)
 
 
 def _key(tried: Tried) -> tuple[int, int]:

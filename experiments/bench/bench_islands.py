@@ -47,8 +47,9 @@ _PROBE_CALLS = 1000
 
 
 def settings_of(workers: int, seed: int) -> list[IslandSetting]:
+    generation = generation_of(workers, _ENDLESS)
     return [
-        IslandSetting(number=i, islands=workers, seed=seed, generation=generation_of(workers))
+        IslandSetting(number=i, islands=workers, seed=seed, generation=generation)
         for i in range(workers)
     ]
 
