@@ -21,7 +21,11 @@ _MARK = "AUTOPLAN_RAY_OF"
 _FIRST_LOOK_S, _GRACE_S = 0.5, 2.0
 """A process that is being started shows its environment only then; and how long Ray may take to
 end by itself."""
-_LOOKS, _BETWEEN_LOOKS_S = 50, 0.1
+_LOOKS, _BETWEEN_LOOKS_S = 100, 0.1
+_QUIET_LOOKS, _QUIET_AFTER_A_KILL = 2, 30
+"""Looks in a row that must find nothing: a process that is just being started has no environment
+for a moment, and workers that outlive their node notice it only after half a minute."""
+_ORDERLY = b"."
 _CLOSE_S = 60.0
 
 
@@ -53,6 +57,7 @@ class Watch:
     def close(self) -> None:
         """Has it look now, and end."""
         assert self._process.stdin is not None
+        self._process.stdin.write(_ORDERLY)
         self._process.stdin.close()
         self._process.wait(timeout=_CLOSE_S)
 
@@ -69,14 +74,18 @@ def _marked(token: str) -> list[int]:
 
 def _main() -> None:
     """Reads the token, waits for the pipe to close, and ends what is left."""
-    token = sys.stdin.read()
+    told = sys.stdin.read()
+    token = told.removesuffix(_ORDERLY.decode())
+    enough = _QUIET_AFTER_A_KILL if told == token else _QUIET_LOOKS
     time.sleep(_FIRST_LOOK_S)
     until_s = time.monotonic() + _GRACE_S
     while _marked(token) and time.monotonic() < until_s:
         time.sleep(_BETWEEN_LOOKS_S)
+    quiet = 0
     for _ in range(_LOOKS):
         left = _marked(token)
-        if not left:
+        quiet = 0 if left else quiet + 1
+        if quiet == enough:
             return
         for number in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -50,6 +50,34 @@ def test_marked_processes_end_with_a_killed_driver_and_others_do_not():
         driver.stdout.close()
 
 
+LATE = """
+import os, subprocess, sys, time
+from autoplan.search.ray_leftovers import _MARK, Watch
+watch = Watch()
+late = "import os, sys, time; parent = os.getppid()\\n\
+while os.getppid() == parent: time.sleep(0.02)\\n\
+time.sleep(1.5)\\n\
+command = [sys.executable, '-c', 'import time; time.sleep(600)']\\n\
+os.execve(command[0], command, {sys.argv[1]: sys.argv[2]})"
+child = subprocess.Popen([sys.executable, "-c", late, _MARK, watch._token])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_shows_no_mark_while_it_is_being_started_is_ended_too():
+    driver = subprocess.Popen([sys.executable, "-c", LATE], stdout=subprocess.PIPE)
+    late = {int(driver.stdout.readline())}
+    try:
+        driver.kill()
+        driver.wait()
+        wait_until(lambda: not alive(late), 15, "the late process is gone")
+    finally:
+        for number in alive(late):
+            os.kill(number, signal.SIGKILL)
+        driver.stdout.close()
+
+
 def test_closing_ends_what_is_left_at_once():
     driver, marked, others = started("close")
     try:
