@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _MARK = "AUTOPLAN_RAY_OF"
+_KEEPS_ENVIRONMENT = "SPT_NOENV"
+"""Ray's processes write their titles over their environment unless this is set."""
 _FIRST_LOOK_S, _GRACE_S = 0.5, 2.0
 """A process that is being started shows its environment only then; and how long Ray may take to
 end by itself."""
@@ -48,11 +50,15 @@ class Watch:
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
         """Marks the processes that are started within it, and all that they start."""
-        os.environ[_MARK] = self._token
+        before = {name: os.environ.pop(name, None) for name in (_MARK, _KEEPS_ENVIRONMENT)}
+        os.environ |= {_MARK: self._token, _KEEPS_ENVIRONMENT: "1"}
         try:
             yield
         finally:
-            del os.environ[_MARK]
+            for name, value in before.items():
+                del os.environ[name]
+                if value is not None:
+                    os.environ[name] = value
 
     def close(self) -> None:
         """Has it look now, and end."""

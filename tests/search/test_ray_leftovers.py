@@ -54,12 +54,12 @@ LATE = """
 import os, subprocess, sys, time
 from autoplan.search.ray_leftovers import _MARK, Watch
 watch = Watch()
-late = "import os, sys, time; parent = os.getppid()\\n\
-while os.getppid() == parent: time.sleep(0.02)\\n\
+late = "import os, sys, time\\n\
+while os.getppid() == int(sys.argv[3]): time.sleep(0.02)\\n\
 time.sleep(1.5)\\n\
 command = [sys.executable, '-c', 'import time; time.sleep(600)']\\n\
 os.execve(command[0], command, {sys.argv[1]: sys.argv[2]})"
-child = subprocess.Popen([sys.executable, "-c", late, _MARK, watch._token])
+child = subprocess.Popen([sys.executable, "-c", late, _MARK, watch._token, str(os.getpid())])
 print(child.pid, flush=True)
 time.sleep(600)
 """
