@@ -22,7 +22,7 @@ from autoplan.storage.url import Storage
 
 LEASES = schema.search_leases
 WATCH_S = lease.LOOKS * lease.LOOK_S
-TRIALS = 200
+TRIALS = 1500
 """So many that the second command starts before they are done."""
 
 
