@@ -124,6 +124,15 @@ class StageCosts:
             return measured
         return job.update_bytes_per_element / bandwidth if bandwidth else 0.0
 
+    @property
+    def earliest_is_best(self) -> bool:
+        """Whether dense groups that end first make no plan slower than any other groups.
+
+        Where exchanges take compute from the last backward, the stages before wait for its
+        gradient, and fewer groups that end later may serve them better.
+        """
+        return self.cluster.device.exchange_handling is None
+
     def _layer_seconds(self, samples: float) -> LayerSeconds:
         return LayerSeconds(self.workload, samples)
 
@@ -197,9 +206,9 @@ class StageCosts:
             for each_bytes in (width, INDEX_BYTES):
                 by_sent = Affine(handling.s_per_message, handling.s_per_byte * each_bytes)
                 parts.append(OfKept(by_sent, density))
-            if device.top_k is not None:
-                added = Affine(0.0, replicas * device.top_k.scatter_add_s_per_element)
-                parts.append(OfKept(added, density))
+            assert device.top_k is not None, "a sparse group without a cost of top-k"
+            added = Affine(0.0, replicas * device.top_k.scatter_add_s_per_element)
+            parts.append(OfKept(added, density))
         return _joined(parts)
 
     def _compute_s(

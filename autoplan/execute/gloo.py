@@ -47,18 +47,6 @@ class GlooCollective:
         return np.stack([np.from_dlpack(each) for each in found])
 
 
-def group_environment(rank: int, endpoints: tuple[str, ...], backend: str) -> dict[str, str]:
-    """The variables by which Paddle finds the other ranks."""
-    return {
-        "PADDLE_TRAINER_ID": str(rank),
-        "PADDLE_TRAINERS_NUM": str(len(endpoints)),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
-        "PADDLE_MASTER": endpoints[0],
-        "PADDLE_DISTRI_BACKEND": backend,
-    }
-
-
 def gloo_collectives(
     groups: Iterable[tuple[int, ...]], post: PostOffice, endpoints: tuple[str, ...]
 ) -> dict[tuple[int, ...], Collective]:

@@ -124,8 +124,7 @@ def _build(
             if candidate.score.feasible and candidate.score.step_s < best_s:
                 best, best_s = candidate, candidate.score.step_s
     proven = least_s >= best_s * (1 - ROUNDING)
-    if scorer.predictor.cluster.device.exchange_handling is not None:
-        complete &= proven  # the groups that end first without it need not be the best with it
+    complete &= proven or scorer.predictor.costs.earliest_is_best
     return Exhausted(best=best, bound_s=best_s if proven else least_s, complete=complete)
 
 

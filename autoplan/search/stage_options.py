@@ -55,8 +55,7 @@ class StageOptions:
         stage = Stage(
             layers=layers, replicas=replicas, recompute=recompute == "always", groups=groups
         )
-        # Policies do not know what an exchange takes from the backward beside it.
-        optimal = self.costs.cluster.device.exchange_handling is None or replicas == 1
+        optimal = self.costs.earliest_is_best or replicas == 1
         if self._fits(stage):
             return Choice(stages=(stage,), settled=optimal)
         kept, settled = self._within_memory(stage)
